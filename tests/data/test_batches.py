@@ -24,7 +24,7 @@ sizes = {"length": st.integers(2, 400), "context": st.integers(1, 40), "batch": 
 
 @settings(seeded, max_examples=40)
 @given(**sizes, seed=st.integers(0, 2**64 - 1))
-def test_an_epoch_takes_adjacent_windows_once(length: int, context: int, batch: int, seed: int) -> None:
+def test_epoch_covers_adjacent_windows_once(length: int, context: int, batch: int, seed: int) -> None:
     if length < context + 1:
         return
     starts = first_tokens(Batches(np.arange(length), context, batch, seed), 3 * (length - context)).tolist()
@@ -47,14 +47,14 @@ def test_every_start_is_used_once_per_cycle(length: int, context: int, batch: in
 
 
 def first_tokens(batches: Batches, windows: int) -> NDArray[np.int64]:
-    """The first token of so many windows, from the beginning of the run."""
+    """First tokens of this many windows, from the start of the run."""
     numbers = range(-(-windows // batches.size))
     return np.concatenate([batches.batch(i)[0][:, 0] for i in numbers])[:windows]
 
 
 @seeded
 @given(**sizes, number=st.integers(0, 10**9))
-def test_a_target_is_the_token_after_its_input(length: int, context: int, batch: int, number: int) -> None:
+def test_targets_are_next_tokens(length: int, context: int, batch: int, number: int) -> None:
     if length < context + 1:
         return
     inputs, targets = Batches(np.arange(length, dtype=np.uint16), context, batch).batch(number)
@@ -66,7 +66,7 @@ def test_a_target_is_the_token_after_its_input(length: int, context: int, batch:
     assert (np.diff(inputs, axis=1) == 1).all()
 
 
-def test_every_token_is_seen_in_the_long_run() -> None:
+def test_every_token_is_used_eventually() -> None:
     batches = Batches(np.arange(35), context=8, batch=4, seed=1)
     seen = np.concatenate([np.concatenate(batches.batch(i)).ravel() for i in range(60)])
     assert set(seen.tolist()) == set(range(35))
@@ -101,7 +101,7 @@ def test_epoch_is_proportional_to_the_batch_number() -> None:
 
 @seeded
 @given(**sizes)
-def test_validation_predicts_every_token_but_the_first_once(length: int, context: int, batch: int) -> None:
+def test_validation_predicts_every_token_except_the_first_once(length: int, context: int, batch: int) -> None:
     pairs = list(windows(np.arange(length), context, batch))
     targets = np.concatenate([targets.ravel() for _, targets in pairs])
     assert targets.tolist() == list(range(1, length))

@@ -28,7 +28,7 @@ def fault(folder: Path, **options: Any) -> str:
 
 
 def change_record(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change what corpus.json says, as if it had been written so."""
+    """Change corpus.json and its checksum."""
     record = json.loads((folder / "corpus.json").read_text())
     change(record)
     del record["checksum"]
@@ -36,7 +36,7 @@ def change_record(folder: Path, change: Callable[[dict[str, Any]], object]) -> N
 
 
 @pytest.mark.parametrize("change", [{"floor_bits_per_byte": 0.5}, {"checksum": None}, {"notices": ["x"]}])
-def test_a_record_that_was_altered(change: dict[str, Any], folder: Path) -> None:
+def test_altered_corpus_json_raises(change: dict[str, Any], folder: Path) -> None:
     record = json.loads((folder / "corpus.json").read_text())
     (folder / "corpus.json").write_text(json.dumps(record | change))
     assert "corpus.json is damaged: its checksum is wrong" in fault(folder)
@@ -53,13 +53,13 @@ def test_an_interrupted_preparation(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["train.bin", "validation.bin", "tokenizer.json"])
-def test_a_missing_file(name: str, folder: Path) -> None:
+def test_missing_file_raises(name: str, folder: Path) -> None:
     (folder / name).unlink()
     assert fault(folder).startswith(f"{folder / name} is missing")
 
 
 @pytest.mark.parametrize("name", ["train.bin", "validation.bin"])
-def test_a_file_of_another_length(name: str, folder: Path) -> None:
+def test_file_of_other_length_raises(name: str, folder: Path) -> None:
     path = folder / name
     data = path.read_bytes()
     path.write_bytes(data[:-2])
@@ -84,7 +84,7 @@ def test_verify_detects_changed_bytes(name: str, folder: Path) -> None:
     assert fault(folder, verify=True).startswith(f"{folder / name} is damaged or was modified: its checksum")
 
 
-def test_another_tokenizer(folder: Path) -> None:
+def test_other_tokenizer_raises(folder: Path) -> None:
     (folder / "tokenizer.json").write_text('{"kind": "characters", "alphabet": "abc"}')
     assert "tokenizer.json is damaged or was modified: its checksum" in fault(folder)
 
@@ -108,7 +108,7 @@ def test_an_unreadable_record(content: bytes, words: str, folder: Path) -> None:
     assert fault(folder).startswith(f"{folder / 'corpus.json'} {words}")
 
 
-def test_a_record_without_its_checksum(folder: Path) -> None:
+def test_corpus_json_without_checksum_raises(folder: Path) -> None:
     record = json.loads((folder / "corpus.json").read_text())
     del record["checksum"]
     (folder / "corpus.json").write_text(json.dumps(record))
@@ -121,7 +121,7 @@ def test_a_record_of_another_format(content: str, folder: Path) -> None:
     assert fault(folder).startswith(f"{folder / 'corpus.json'} is not a normscope corpus")
 
 
-def test_a_record_of_another_version(folder: Path) -> None:
+def test_corpus_json_of_other_version_raises(folder: Path) -> None:
     change_record(folder, lambda record: record.update(version=2))
     assert "has format version 2, but this normscope reads version 1" in fault(folder)
 

@@ -38,7 +38,7 @@ def test_boundaries_are_at_line_ends_or_spaces(text: str, size: int) -> None:
             assert following[0] == " " or len(piece) == size
 
 
-def test_a_short_document_stays_whole() -> None:
+def test_short_document_is_not_split() -> None:
     assert list(split_documents(iter(["a" * 10, None]), 10)) == ["a" * 10, None]
 
 

@@ -51,7 +51,7 @@ def test_every_tokenizer_round_trips_the_text(kind: str, poem: Path, tmp_path: P
     open_corpus(tmp_path / "out", verify=True)
 
 
-def test_the_tail_of_one_text_is_exact(poem: Path, tmp_path: Path) -> None:
+def test_tail_split_is_exact(poem: Path, tmp_path: Path) -> None:
     corpus = prepare(poem, tmp_path / "out", split="tail", val_fraction=0.1)
     border = int(len(POEM) * 0.9)
     tokenizer = CharacterTokenizer.of([POEM])
@@ -169,7 +169,7 @@ def test_a_lossy_tokenizer_is_reported(tmp_path: Path) -> None:
     assert open_corpus(tmp_path / "out").notices == corpus.notices
 
 
-def test_characters_that_a_tokenizer_file_lacks(poem: Path, tmp_path: Path) -> None:
+def test_characters_missing_from_tokenizer_raise(poem: Path, tmp_path: Path) -> None:
     CharacterTokenizer("abc").save(tmp_path / "tokenizer.json")
     with pytest.raises(TokenError, match=r"'V' \(U\+0056, LATIN CAPITAL LETTER V\) is not in the tokenizer's alphabet"):
         prepare(poem, tmp_path / "out", tokenizer=tmp_path / "tokenizer.json")
@@ -205,7 +205,7 @@ def test_a_file_that_changes_while_it_is_read(poem: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("tokenizer", ["characters", "bytes"])
-def test_memory_does_not_grow_with_the_text(tokenizer: str, tmp_path: Path) -> None:
+def test_memory_does_not_grow_with_text_size(tokenizer: str, tmp_path: Path) -> None:
     path = tmp_path / "large.txt"
     block = POEM.encode() * 25
     with path.open("wb") as file:
@@ -274,7 +274,7 @@ def test_special_tokens_are_never_split(tmp_path: Path, split: Any) -> None:
         )
         parts = [part.window(0, len(part)) for part in (corpus.train, corpus.validation)]
         ends = sum((part == corpus.tokenizer.eos_token_id).sum() for part in parts)
-        assert 4000 <= ends <= 4002  # where the text ends, a part may be in the middle of a document
+        assert 4000 <= ends <= 4002  # a part may end inside a document
         assert {corpus.tokenizer.decode(part) for part in parts} <= {"猫犬" * n for n in range(4000)}
         assert "endoftext" not in corpus.tokenizer.to_json()
         assert corpus.record.train.documents + corpus.record.validation.documents == ends

@@ -48,7 +48,7 @@ def test_preparation_is_deterministic(tmp_path: Path) -> None:
     assert told[-1] == (6_000, 6_000)
 
 
-def test_the_largest_seed(tmp_path: Path) -> None:
+def test_largest_seed(tmp_path: Path) -> None:
     corpus = prepare_stories(tmp_path, size_bytes=1_000, validation_bytes=500, seed=2**63 - 1)
     assert text_of(corpus, "validation").split("|")[0] == next(stories.stories(2**64 - 1)).text
 

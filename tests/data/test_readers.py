@@ -28,7 +28,7 @@ def source(path: Path, column: str = "text") -> SourceFile:
 
 
 def documents(path: Path, column: str = "text") -> list[str]:
-    """The documents of a file; its bytes have been shown to the watcher, all and in order."""
+    """Documents of a file; checks that the callback got all bytes in order."""
     digest = hashlib.sha256()
     found, this = [], ""
     for piece in read_documents(source(path, column), digest.update):
@@ -54,7 +54,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("texts")
 
 
@@ -108,7 +108,7 @@ def test_a_truncated_character_at_the_end_of_the_file(tmp_path: Path) -> None:
     assert "byte 0xC3 at offset 1 (line 1)" in fault(path)
 
 
-def test_each_line_of_a_jsonl_is_a_document(tmp_path: Path) -> None:
+def test_each_jsonl_line_is_a_document(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     rows = [{"text": "one\ntwo", "id": 1}, {"text": ""}, {"text": "🐈", "other": None}]
     path.write_bytes(codecs.BOM_UTF8 + "\n\n".join(map(json.dumps, rows)).encode())
@@ -147,7 +147,7 @@ def test_invalid_jsonl_lines_are_reported_with_their_number(
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
-def test_each_row_of_a_parquet_is_a_document(kind: Any, tmp_path: Path) -> None:
+def test_each_parquet_row_is_a_document(kind: Any, tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     texts = [f"row {i} é🐈\n" for i in range(700)]
     table = pa.table({"id": range(700), "text": pa.array(texts, type=kind)})
@@ -166,7 +166,7 @@ def test_invalid_parquet_files(tmp_path: Path) -> None:
     assert f"{path} is not a valid parquet file" in fault(path)
 
 
-def test_a_parquet_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parquet_without_pyarrow_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": ["a"]}), path)
     monkeypatch.setitem(sys.modules, "pyarrow", None)

@@ -36,18 +36,18 @@ def test_each_index_has_its_own_key(places: list[int], data: st.DataObject) -> N
     assert together.tolist() == alone
 
 
-def test_it_looks_random() -> None:
+def test_shuffle_looks_random() -> None:
     size, tries = 12, 3000
     orders = np.array([order(size, hash_key(i)) for i in range(tries)])
-    for place in range(size):  # each thing is as often in each place as in any other
-        counts = np.bincount(orders[:, place], minlength=size)
+    for index in range(size):  # every item is equally often at every index
+        counts = np.bincount(orders[:, index], minlength=size)
         chi_square = ((counts - tries / size) ** 2 / (tries / size)).sum()
         assert chi_square < 40, "11 degrees of freedom: one in 30,000"
     neighbours = (np.diff(orders, axis=1) == 1).mean()
     assert abs(neighbours - 1 / size) < 0.015
 
 
-def test_keys_and_numbers_never_change() -> None:
+def test_shuffle_never_changes() -> None:
     assert hash_key("batches", 0) == 2244205681928044770
     assert splitmix64(np.array([0, 1], dtype=np.uint64)).tolist() == [16294208416658607535, 10451216379200822465]
     assert order(10, 1) == order(10, 1) == [0, 2, 4, 9, 1, 3, 6, 7, 5, 8]

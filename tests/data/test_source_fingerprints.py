@@ -63,9 +63,7 @@ def test_an_unreadable_file_counts_as_missing(name: str, folder: Path, monkeypat
     assert changed_sources([was]) == {"a": "missing"}
 
 
-def test_a_relative_name_is_found_from_any_folder(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_relative_path_works_from_any_folder(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     sources = prepare("a.txt", tmp_path / "out").record.sources
     assert sources[0].name == "a.txt"

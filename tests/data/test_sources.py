@@ -50,7 +50,7 @@ def test_an_explicit_file_may_have_any_suffix(books: Path) -> None:
     assert found(books / ".hidden.txt", books / "README") == [".hidden.txt", "README"]
 
 
-def test_names_keep_their_order(books: Path) -> None:
+def test_argument_order_is_kept(books: Path) -> None:
     assert found(books / "sub", books / "b.txt") == ["c.md", "d.py", "b.txt"]
 
 
@@ -65,12 +65,12 @@ def test_patterns(books: Path) -> None:
     assert "skipped 1 file with other suffixes than" in find_sources(f"{books}/[fg]*")[1][0]
 
 
-def test_a_file_whose_name_looks_like_a_pattern(tmp_path: Path) -> None:
+def test_file_name_that_looks_like_a_pattern(tmp_path: Path) -> None:
     (tmp_path / "[a].txt").write_text("x")
     assert found(tmp_path / "[a].txt") == ["[a].txt"]
 
 
-def test_a_file_is_read_once(books: Path) -> None:
+def test_duplicate_files_are_read_once(books: Path) -> None:
     os.symlink(books / "b.txt", books / "z.txt")
     sources, notices = find_sources([books / "b.txt", books / "sub" / ".." / "b.txt", books / "z.txt"])
     assert [source.path.name for source in sources] == ["b.txt"]
@@ -83,7 +83,7 @@ def test_standard_input_is_named(tmp_path: Path) -> None:
     assert sources == [SourceFile("-", tmp_path / "kept", "text")]
 
 
-def test_a_column_is_kept(books: Path) -> None:
+def test_column_is_kept(books: Path) -> None:
     assert find_sources(books / "e.jsonl", column="body")[0][0].column == "body"
 
 
@@ -105,7 +105,7 @@ def test_runs_and_prepared_corpora_are_skipped(books: Path) -> None:
         find_sources(books / "runs" / "one")
 
 
-def test_a_folder_that_only_looks_like_a_run_is_read(books: Path) -> None:
+def test_folder_that_only_looks_like_a_run_is_read(books: Path) -> None:
     (books / "sub" / "config.json").write_text("{}")
     (books / "sub" / "corpus.json").write_text("{}")
     assert found(books / "sub") == ["c.md", "d.py"]
@@ -121,7 +121,9 @@ def test_a_named_pipe_is_refused(tmp_path: Path) -> None:
 def test_invalid_arguments(books: Path) -> None:
     with pytest.raises(FileError, match=r"there is no file or folder .*bb\.txt\nfix: did you mean '.*books/b\.txt'\?"):
         find_sources(books / "bb.txt")
-    with pytest.raises(FileError, match=r"nofile\.txt\nfix: check the path"):  # an ending alone is not close
+    with pytest.raises(
+        FileError, match=r"nofile\.txt\nfix: check the path"
+    ):  # not similar: only the extension matches
         find_sources(books / "nofile.txt")
     with pytest.raises(FileError, match=r"there is no file or folder .*xyz/a\nfix: check the path"):
         find_sources(books / "xyz" / "a")

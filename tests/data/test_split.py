@@ -33,7 +33,7 @@ def chosen(how: str, *documents: str, seed: int = 0, val_fraction: float | None 
 
 
 def parts(split: CorpusSplit, *documents: str) -> dict[CorpusPart, str]:
-    """The text of each part, with | where a document ends."""
+    """Text of each part, with | at document ends."""
     text = dict.fromkeys(PARTS, "")
     for part, piece in split.assign(pieces_of(*documents)()):
         text[part] += "|" if piece is None else piece
@@ -111,7 +111,7 @@ def test_neither_part_is_empty(val_fraction: float, seed: int) -> None:
     assert split == chosen("random", *documents, val_fraction=val_fraction, seed=seed)
 
 
-def test_the_exception_differs_with_the_seed() -> None:
+def test_forced_piece_depends_on_seed() -> None:
     documents = [f"document number {i}" for i in range(20)]
     found = {
         parts(chosen("random", *documents, val_fraction=1e-9, seed=seed), *documents)["validation"] for seed in range(8)
@@ -127,7 +127,7 @@ def test_the_exception_differs_with_the_seed() -> None:
         (100_000, 100_000, 1024),
         (1_000_000, 1_000_000, 5000),
         (10**9, 10**9, 65536),
-        (5_000, 100_000, 65536),  # many documents, none of them large: they stay whole
+        (5_000, 100_000, 65536),  # many small documents: not split
         (5_001, 100_000, 1024),
     ],
 )

@@ -25,15 +25,15 @@ prepare("-", sys.argv[1], progress=wait)
 """
 
 
-def places(folder: Path) -> list[Path]:
+def temporary_folders(folder: Path) -> list[Path]:
     return sorted(folder.glob(".*"))
 
 
 def test_it_is_removed_after_the_block_and_after_an_error(tmp_path: Path) -> None:
     def fail() -> None:
-        with temporary_folder(tmp_path / "new") as place:
-            (place / "half").write_text("half")
-            assert place.parent == tmp_path / "new"
+        with temporary_folder(tmp_path / "new") as folder:
+            (folder / "half").write_text("half")
+            assert folder.parent == tmp_path / "new"
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -44,8 +44,8 @@ def test_it_is_removed_after_the_block_and_after_an_error(tmp_path: Path) -> Non
 def test_several_in_the_same_folder(tmp_path: Path) -> None:
     with temporary_folder(tmp_path) as one, temporary_folder(tmp_path) as other:
         assert one != other
-        assert places(tmp_path) == sorted([one, other])
-    assert places(tmp_path) == []
+        assert temporary_folders(tmp_path) == sorted([one, other])
+    assert temporary_folders(tmp_path) == []
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no locks on folders, so nothing is removed there")
@@ -59,25 +59,25 @@ def test_only_abandoned_folders_are_removed(tmp_path: Path) -> None:
             process.stdin.write(POEM)
             process.stdin.close()
             assert process.stdout.readline() == "writing\n"
-            left = places(out)
+            left = temporary_folders(out)
             assert len(left) == 2, "what was piped in, and the tokens"
             with temporary_folder(out):
-                assert set(left) < set(places(out)), "its process still needs it"
+                assert set(left) < set(temporary_folders(out)), "its process still needs it"
         finally:
             process.kill()
             process.wait()
-    assert places(out) == left
+    assert temporary_folders(out) == left
     prepare(poem, out)
     assert list(contents(out)) == ["corpus.json", "tokenizer.json", "train.bin", "validation.bin"]
 
 
-def test_a_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then nobody can tell whether a place is still needed, and it stays."""
+def test_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether a folder is in use is unknown, so it stays."""
     (tmp_path / ".preparing-old").mkdir()
     monkeypatch.setitem(sys.modules, "fcntl", None)
-    with temporary_folder(tmp_path) as place:
-        assert place.is_dir()
-    assert places(tmp_path) == [tmp_path / ".preparing-old"]
+    with temporary_folder(tmp_path) as folder:
+        assert folder.is_dir()
+    assert temporary_folders(tmp_path) == [tmp_path / ".preparing-old"]
 
 
 def test_a_read_only_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ def test_windows_match_the_written_tokens(dtype: str, tmp_path: Path) -> None:
     assert rows.dtype == np.int64
 
 
-def test_a_window_is_a_copy(tmp_path: Path) -> None:
+def test_window_is_a_copy(tmp_path: Path) -> None:
     written(tmp_path / "a.bin", "uint16")
     file = TokenFile(tmp_path / "a.bin", "uint16", 0)
     window = file.window(0, 10)

@@ -25,11 +25,11 @@ def test_a_full_disk_keeps_the_old_corpus(tmp_path: Path, monkeypatch: pytest.Mo
     """Wherever the room ends: each file in its turn is the first that does not come to the disk."""
     written(tmp_path, CharacterTokenizer.of([POEM]))
     before = contents(tmp_path)
-    for room in count():
+    for failing in count():
         synced = count()
 
-        def sync(_: int, synced: "count[int]" = synced, room: int = room) -> None:
-            if next(synced) == room:
+        def sync(_: int, synced: "count[int]" = synced, failing: int = failing) -> None:
+            if next(synced) == failing:
                 raise OSError(28, "No space left on device")
 
         monkeypatch.setattr(os, "fsync", sync)
@@ -39,7 +39,7 @@ def test_a_full_disk_keeps_the_old_corpus(tmp_path: Path, monkeypatch: pytest.Mo
             assert contents(tmp_path) == before
         else:
             break
-    assert room == len(FILES)
+    assert failing == len(FILES)
     assert open_corpus(tmp_path, verify=True).tokenizer.kind == "bytes"
 
 

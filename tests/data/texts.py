@@ -1,4 +1,4 @@
-"""Texts for the tests of prepared folders, and what is in such a folder."""
+"""Texts for tests of prepared folders, and the contents of such folders."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ POEM = "".join(f"Verse {i}: the cät sat on mat {i * i % 97}, and thought of {i 
 
 
 def write(folder: Path, **texts: str) -> Path:
-    """A folder with these texts, a file each."""
+    """A folder with one file per text."""
     folder.mkdir(exist_ok=True)
     for name, text in texts.items():
         (folder / f"{name}.txt").write_bytes(text.encode())
@@ -16,13 +16,13 @@ def write(folder: Path, **texts: str) -> Path:
 
 
 def text_of(corpus: Corpus, part: str) -> str:
-    """The text of a part, with | where a document ends."""
+    """Text of a part, with | at document ends."""
     file = corpus.train if part == "train" else corpus.validation
     tokens = file.window(0, len(file))
     pieces, start = [], 0
-    for place in [*(tokens == corpus.tokenizer.eos_token_id).nonzero()[0].tolist(), len(tokens)]:
-        pieces.append(corpus.tokenizer.decode(tokens[start:place]))
-        start = place + 1
+    for end in [*(tokens == corpus.tokenizer.eos_token_id).nonzero()[0].tolist(), len(tokens)]:
+        pieces.append(corpus.tokenizer.decode(tokens[start:end]))
+        start = end + 1
     return "|".join(pieces)
 
 

@@ -27,7 +27,7 @@ def rewrite_manifest(folder: Path, config: str | None = None) -> None:
 
 
 def rewrite(path: Path, change: Change) -> None:
-    """Change the content of a JSON file, and its own checksum if it has one."""
+    """Change a JSON file, and its checksum if it has one."""
     content = json.loads(path.read_text())
     has_checksum = content.pop("checksum", None) is not None
     change(content)

@@ -129,7 +129,7 @@ def test_a_full_disk_keeps_earlier_files(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", disk], capture_output=True)
-    if mount.returncode:  # without the right to mount, a quota on the size of a file says the same
+    if mount.returncode:  # not allowed to mount: a file size limit tests the same
         assert "cannot write" in _fill(disk, "quota")[0]
         return
     try:

@@ -28,7 +28,7 @@ STEPS = 4
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run at its end, that is only copied."""
+    """A finished run, only copied."""
     run = new_run(tmp_path_factory.mktemp("run"), steps=STEPS, save_every=2, eval_every=2, xray_every=2)
     train_run(run)
     write_report(run.folder)
@@ -72,7 +72,7 @@ COMMANDS: dict[str, Callable[[Path], str]] = {
 
 
 def outcome(command: str, folder: Path) -> str:
-    """What a command gives, or its error. Anything but an error of normscope's is a bug, and raised."""
+    """The result of a command, or its NormscopeError; any other exception is raised."""
     try:
         return COMMANDS[command](folder)
     except NormscopeError as error:
@@ -106,7 +106,7 @@ LINKS = {
 
 
 NOT_READ = (".lock", "checkpoints/00000004/state.json", "nan/00000001-batch-0")
-"""What no command here looks into; and a fault, whose folder the user names."""
+"""Names that no command here reads, and faults, whose folder the user passes."""
 
 
 @pytest.mark.parametrize("name", LINKS)
@@ -167,7 +167,7 @@ def test_a_pipe_or_folder_in_place_of_a_file_is_an_error(folder: Path, name: str
 
 
 @pytest.mark.parametrize("name", ["../../victim", "/etc/passwd", "..", "a\\b.json", "x.safetensors/../../y.json", ""])
-def test_a_manifest_cannot_name_files_elsewhere(folder: Path, name: str) -> None:
+def test_manifest_cannot_name_files_outside(folder: Path, name: str) -> None:
     checkpoint = folder / "checkpoints" / "00000004"
     rewrite(
         checkpoint / MANIFEST_NAME, lambda manifest: manifest["files"].update({name: manifest["files"]["state.json"]})
@@ -376,14 +376,14 @@ def test_the_lock_holds_after_its_file_is_removed(folder: Path) -> None:
         pass
 
 
-def test_without_locks_on_folders_a_file_is_locked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_lock_without_folder_locks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fcntl = pytest.importorskip("fcntl")
     flock = fcntl.flock
 
     def no_folders(file: Any, how: int) -> None:
         number = file if isinstance(file, int) else file.fileno()
         if os.path.samestat(os.fstat(number), os.stat(folder)) and how & fcntl.LOCK_EX:
-            raise OSError(9, "Bad file descriptor")  # as NFS has it
+            raise OSError(9, "Bad file descriptor")  # as on NFS
         flock(file, how)
 
     monkeypatch.setattr(fcntl, "flock", no_folders)
@@ -404,22 +404,22 @@ def test_without_locks_a_run_still_trains(folder: Path, monkeypatch: pytest.Monk
 
 
 def flips(folder: Path, per_file: int) -> list[tuple[str, int]]:
-    """Bits to flip in each file of a run, spread over it."""
+    """Bits to flip, spread over each file of a run."""
     found = []
     for path in files_of(folder):
         bits = 8 * path.stat().st_size
-        # The last one is in the exponent of the last weight, if the file is one of weights.
+        # The last bit is in the exponent of the last weight, for a file of weights.
         found += [(str(path.relative_to(folder)), bits * i // per_file - 2) for i in range(1, per_file + 1)]
     return found
 
 
 def check_flips(trained: Path, folder: Path, per_file: int, command: str) -> None:
-    """Each flipped bit is found by name, or makes no difference to what a command gives."""
+    """Each flipped bit is detected, or does not change the command's result."""
     shutil.copytree(trained, folder)
     wanted = outcome(command, folder)
     assert not wanted.startswith("error: ")
     for name, bit in flips(trained, per_file):
-        if command == "resume":  # the others leave all as it was but report.html
+        if command == "resume":  # the others change only report.html
             shutil.rmtree(folder)
             shutil.copytree(trained, folder)
         flip_bit(folder / name, bit)
@@ -440,6 +440,6 @@ def test_many_flipped_bits_are_detected_or_harmless(trained: Path, tmp_path: Pat
     check_flips(trained, tmp_path / "run", per_file, command)
 
 
-def test_the_record_of_a_trained_run_is_json_line_by_line(trained: Path) -> None:
+def test_metrics_of_trained_run_are_json_lines(trained: Path) -> None:
     lines = (trained / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["kind"] for line in lines][-1] == "finished"

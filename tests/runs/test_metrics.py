@@ -57,7 +57,7 @@ def test_each_line_is_written_immediately(tmp_path: Path) -> None:
 
 
 @seeded
-@given(st.text(st.characters(exclude_categories=()), max_size=40))  # lone surrogates and control characters too
+@given(st.text(st.characters(exclude_categories=()), max_size=40))  # including lone surrogates and control characters
 def test_any_text_takes_one_line(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     path = tmp_path_factory.mktemp("run") / "metrics.jsonl"
     file = MetricsFile(path)
@@ -191,7 +191,7 @@ def test_an_invalid_keep_bytes_is_an_error(tmp_path: Path, keep: Any) -> None:
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no file that is always full")
-def test_a_full_disk_is_named() -> None:
+def test_full_disk_raises() -> None:
     file = MetricsFile.__new__(MetricsFile)
     file.path = Path("/dev/full")
     file._file = open("/dev/full", "ab", buffering=0)  # noqa: SIM115 - closed below

@@ -22,7 +22,7 @@ from tests.training.small_run import new_run
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """One that was trained and is only looked at."""
+    """A trained run that tests only read."""
     run = new_run(tmp_path_factory.mktemp("run"), steps=6, save_every=2, eval_every=6)
     train_run(run)
     return run
@@ -42,7 +42,7 @@ def test_a_run_folder_can_be_moved(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("which", "step"), [("best", 6), ("last", 6), ("4", 4), (4, 4)])
-def test_a_model_is_loaded_by_name_or_step(run: Run, which: str | int, step: int) -> None:
+def test_load_model_by_name_or_step(run: Run, which: str | int, step: int) -> None:
     model, found = run.load_model(which)
     assert (found, model.training) == (step, False)
     tensors, _ = run.checkpoints.load(step)
@@ -55,7 +55,7 @@ def test_a_missing_checkpoint_error_lists_the_others(run: Run, which: str | int)
         run.load_model(which)
 
 
-def test_a_run_without_a_checkpoint_says_so(tmp_path: Path) -> None:
+def test_run_without_checkpoint_raises(tmp_path: Path) -> None:
     run = new_run(tmp_path)
     with pytest.raises(CheckpointError, match=r"has no checkpoint yet\nfix: normscope resume"):
         run.load_model()
@@ -71,7 +71,7 @@ def test_a_run_without_a_checkpoint_says_so(tmp_path: Path) -> None:
         run.load_model()
 
 
-def test_the_tokenizer_is_the_runs_own(tmp_path: Path) -> None:
+def test_tokenizer_is_that_of_the_run(tmp_path: Path) -> None:
     run = new_run(tmp_path)
     corpus = run.corpus().tokenizer
     shutil.rmtree(run.folder / "data")
@@ -178,7 +178,7 @@ def test_every_changed_setting_is_named(run: Run) -> None:
         check_same_config(run.config, saved)
     assert "model.norm.eps was 0.5 and is" in str(refused.value)
     assert "train.seed was 7 and is 0" in str(refused.value)
-    assert "normscope was" not in str(refused.value)  # a newer version may go on
+    assert "normscope was" not in str(refused.value)  # a newer version may resume
 
 
 @pytest.mark.parametrize("which", ["best", "last"])
@@ -197,5 +197,5 @@ def test_a_checkpoint_dropped_while_it_is_read(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(Checkpoints, "open", load)
     assert run.load_model(which)[1] == {"best": run.checkpoints.best(), "last": 8}[which] != 2
     (run.checkpoints.path(8) / "model.safetensors").write_bytes(b"")
-    with pytest.raises(CheckpointError, match="is damaged"):  # and damage is damage
+    with pytest.raises(CheckpointError, match="is damaged"):  # damage still raises
         run.load_model("last")

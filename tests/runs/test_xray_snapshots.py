@@ -28,7 +28,7 @@ def test_the_signal_is_the_rms_of_each_layer() -> None:
     model = GPT(gpt2(**SIZES)).double().eval()
     scramble(model)
     found = {layer["name"]: layer for layer in layer_signal(take_xray(model, INPUTS, TARGETS))}
-    # The stream by hand: embedding, positions, block by block.
+    # The residual stream by hand: embedding, positions, block by block.
     table = model.embedding(INPUTS)
     assert model.position is not None
     stream = [table, model.blocks[0](table + model.position(torch.arange(8)))]
@@ -124,9 +124,9 @@ def test_a_resumed_run_has_the_same_snapshots(tmp_path: Path) -> None:
     broken = new_run(new_folder(tmp_path, "broken"), steps=5, eval_every=0, xray_every=2)
     train_run(broken, until=3)
     train_run(broken)
-    assert last_sums(broken) == last_sums(straight)
-    for step in straight.xray_snapshots.steps():
-        assert load_record(broken.xray_snapshots.path(step)) == load_record(straight.xray_snapshots.path(step))
+    assert last_sums(broken) == last_sums(uninterrupted)
+    for step in uninterrupted.xray_snapshots.steps():
+        assert load_record(broken.xray_snapshots.path(step)) == load_record(uninterrupted.xray_snapshots.path(step))
 
 
 def test_a_snapshot_has_its_number_of_steps(tmp_path: Path) -> None:
@@ -147,13 +147,13 @@ def test_resuming_from_an_earlier_step_drops_later_snapshots(tmp_path: Path) -> 
 
 def test_a_finding_is_reported_once_even_after_a_resume(tmp_path: Path) -> None:
     wild: dict[str, Any] = {"xray_every": 1, "matrix_lr": 3.0, "lr": 1.0}
-    straight = trained(new_folder(tmp_path, "straight"), **wild)
+    uninterrupted = trained(new_folder(tmp_path, "uninterrupted"), **wild)
     broken = new_run(new_folder(tmp_path, "broken"), steps=5, eval_every=0, **wild)
     train_run(broken, until=3)
     train_run(broken)
     told = [
         [event["text"] for event in read_metrics(run.metrics) if event["kind"] == "notice"]
-        for run in (straight, broken)
+        for run in (uninterrupted, broken)
     ]
     faults, others = ([text.splitlines()[0] for text in texts if text.startswith("x-ray: ")] for texts in told)
     assert faults

@@ -17,7 +17,7 @@ from normscope.data.stories.vocabulary import Word
 
 @dataclass(frozen=True)
 class Path:
-    """A node and the characters that it has still to write."""
+    """A node and the characters it still has to write."""
 
     node: GrammarNode
     pending: str
@@ -61,7 +61,7 @@ class AmbiguitySearch:
         return list(self.paths(path.node.next))
 
     def ambiguities(self) -> Iterator[str]:
-        """Where two diverged paths meet again: the last characters that both wrote."""
+        """Where two diverged paths meet again: the last characters both wrote."""
         pairs = [
             (one, other, "")
             for node in self.grammar.nodes

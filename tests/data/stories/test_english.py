@@ -36,17 +36,17 @@ def offenders(pattern: str) -> list[str]:
     "pattern",
     [
         pytest.param(r"[^\n -~]", id="not plain ASCII"),
-        pytest.param(r"  |\n\n| \n|\n ", id="doubled blanks"),
-        pytest.param(r"^\s|\s$", id="blanks at the ends"),
-        pytest.param(r" [.,!?]", id="a blank before a mark"),
-        pytest.param(r"[.,!?][.,;:]", id="doubled marks"),
+        pytest.param(r"  |\n\n| \n|\n ", id="doubled spaces"),
+        pytest.param(r"^\s|\s$", id="spaces at the ends"),
+        pytest.param(r" [.,!?]", id="space before punctuation"),
+        pytest.param(r"[.,!?][.,;:]", id="doubled punctuation"),
         pytest.param(r"[{}<>|\[\]=]", id="left over notation"),
         pytest.param(r"\b[Aa] [aeiou]", id="a before a vowel"),
         pytest.param(r"\b[Aa]n (?!hour\b)[^aeiou]", id="an before a consonant"),
         pytest.param(r"\b([Tt]he|[Aa]n?|[Ii]n|[Tt]o|and|was|[Tt]hen|[Ss]o|it) \1\b", id="the same word twice"),
-        pytest.param(r"[.!?] [a-z]", id="a small letter after a full stop"),
-        pytest.param(r"(^|\n)[^A-Z\"]", id="a small letter at the beginning"),
-        pytest.param(r"[^.!?\"](\n|$)", id="no mark at the end"),
+        pytest.param(r"[.!?] [a-z]", id="lowercase after a period"),
+        pytest.param(r"(^|\n)[^A-Z\"]", id="lowercase at the start"),
+        pytest.param(r"[^.!?\"](\n|$)", id="no punctuation at the end"),
         pytest.param(r", (The|Something|Then|So|Now|It|They|Let|Who|At|In|He|She)\b", id="a capital after a comma"),
     ],
 )
@@ -73,7 +73,7 @@ def test_girl_or_boy_matches_the_hero() -> None:
         assert HEROES[hero_of(text)].form("child") in re.findall(r"\b(girl|boy)\b", text.split("\n")[0])
 
 
-def test_the_thing_stays_the_same() -> None:
+def test_object_stays_the_same() -> None:
     pair = rf"\b{any_of([word.text for word in TABLES['look']])} {any_of([word.text for word in TABLES['thing']])}\b"
     pairs = [re.findall(pair, text) for text in TEXTS]
     assert all(len(set(found)) <= 1 for found in pairs)

@@ -59,7 +59,7 @@ def test_an_ambiguous_text_has_the_sum_of_its_derivations() -> None:
     assert math.isclose(nats(twice, "abc"), -math.log(first * (first * first + second * second)), rel_tol=1e-12)
 
 
-def test_the_error_message_of_a_text_that_is_no_story() -> None:
+def test_error_message_for_text_that_is_not_a_story() -> None:
     with pytest.raises(NotAStoryError) as caught:
         nats(TOY, "A cat met the owl.")
     assert caught.value.position == 10

@@ -1,4 +1,4 @@
-"""Tokenizers of every sort, small, made on the spot; those that others publish are built the same way."""
+"""Small tokenizers of every kind, built like the published ones."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ TEXT = "Die Katze läßt das Mausen nicht. 猫は寝る 🐈\u200d⬛ e\u0301 th
 
 
 def like_gpt2() -> Library:
-    """Bytes as letters, and <|endoftext|>."""
+    """Byte-level BPE with <|endoftext|>."""
     library = Library(models.BPE())
     library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     library.decoder = decoders.ByteLevel()
@@ -26,7 +26,7 @@ def like_gpt2() -> Library:
 
 
 def like_llama() -> Library:
-    """A mark for each space, one before the text, and a byte for each part of an unknown character."""
+    """SentencePiece style: a marker for spaces, a prefix space, and byte fallback."""
     words = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *"▁abcdehlmnorstuw"]
     merges = [("▁", "t"), ("▁t", "h"), ("▁th", "e"), ("a", "t")]
     words += [a + b for a, b in merges]
@@ -41,7 +41,7 @@ def like_llama() -> Library:
 
 
 def like_bert() -> Library:
-    """Words in small letters, with [UNK] for what is unknown."""
+    """Lowercase words, with [UNK] for unknown ones."""
     words = ["[PAD]", "[UNK]", "the", "cat", "sat", "##s", "hat", ",", "."]
     library = Library(models.WordPiece({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
     library.normalizer = normalizers.Lowercase()

@@ -14,7 +14,7 @@ seeded = settings(derandomize=True, deadline=None)
 
 @seeded
 @given(texts=st.lists(st.text()))
-def test_an_alphabet_is_each_character_once_and_sorted(texts: list[str]) -> None:
+def test_alphabet_is_unique_and_sorted(texts: list[str]) -> None:
     alphabet = Alphabet()
     for text in texts:
         alphabet.add(text)

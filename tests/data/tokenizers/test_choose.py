@@ -14,7 +14,7 @@ HAN = [chr(0x4E00 + i) for i in range(1000)]
 
 
 def made(letters: list[str], size: int) -> TextStatistics:
-    """A text of so many bytes, from these letters."""
+    """Statistics of a text of this many bytes from these letters."""
     rng = random.Random(0)
     text = "".join(rng.choices(letters, k=size // len(letters[0].encode())))
     return text_statistics(iter([text, None]))
@@ -31,7 +31,7 @@ def made(letters: list[str], size: int) -> TextStatistics:
         (HAN, 5_000, None),
         (HAN, 50_000, None),
         (HAN, 500_000, None),
-        ([chr(0x430 + i) for i in range(32)], 500_000, DEFAULT_VOCAB_SIZE),  # Cyrillic: BPE has room for all of it
+        ([chr(0x430 + i) for i in range(32)], 500_000, DEFAULT_VOCAB_SIZE),  # Cyrillic: BPE covers all letters
         ([chr(0x430 + i) for i in range(32)], 50_000, 781),
     ],
 )
@@ -41,7 +41,7 @@ def test_the_choice_depends_on_size_and_characters(letters: list[str], size: int
     assert bool(why) == (tokens != DEFAULT_VOCAB_SIZE)
 
 
-def test_a_few_emoji_do_not_decide() -> None:
+def test_a_few_emoji_do_not_matter() -> None:
     emoji = [chr(0x1F300 + i) for i in range(700)]
     english = TextStatistics(1, 1_000_000, 1_100_000, 0, "".join([*map(chr, range(32, 127)), *emoji]))
     assert default_vocab_size(english) == (DEFAULT_VOCAB_SIZE, "")

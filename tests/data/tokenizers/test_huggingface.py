@@ -138,7 +138,7 @@ def test_huge_ids_are_refused(tmp_path: Path, token: int) -> None:
     library = Library(models.WordLevel({"a": 0, "</s>": token, "[UNK]": 5}, unk_token="[UNK]"))
     with pytest.raises(ConfigError, match=f"it has the token id {token:,}, but ids must be below 4,194,304\nfix: "):
         HuggingFaceTokenizer(library)
-    # Written by hand: the library would go through every id up to this one.
+    # Written by hand: the library would iterate over all ids up to this one.
     content = json.loads(Library(models.WordLevel({"a": 0}, unk_token="[UNK]")).to_str())
     content["model"]["vocab"]["</s>"] = token
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))

@@ -8,7 +8,7 @@ from normscope.data.tokenizers import CharacterTokenizer, load_tokenizer
 from normscope.errors import FileError
 
 
-def test_a_missing_file(tmp_path: Path) -> None:
+def test_missing_file_raises(tmp_path: Path) -> None:
     with pytest.raises(FileError, match=r"there is no tokenizer file .*nothing\.json\nfix: name a tokenizer\.json, or"):
         load_tokenizer(tmp_path / "nothing.json")
     with pytest.raises(FileError, match=r"there is no tokenizer file .*tokenizer\.json"):

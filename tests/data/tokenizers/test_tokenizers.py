@@ -74,10 +74,10 @@ def test_a_stream_continues_earlier_tokens(name: str, text: str, data: st.DataOb
     tokenizer = TOKENIZERS[name]
     tokens = tokenizer.encode(text).tolist()
     whole = [i for i in range(1, len(tokens) + 1) if text.startswith(tokenizer.decode(tokens[:i]))]
-    place = data.draw(st.sampled_from(whole))
-    stream = tokenizer.stream(tokens[:place])
-    rest = [*map(stream.push, tokens[place:]), stream.finish()]
-    assert tokenizer.decode(tokens[:place]) + "".join(rest) == text
+    position = data.draw(st.sampled_from(whole))
+    stream = tokenizer.stream(tokens[:position])
+    rest = [*map(stream.push, tokens[position:]), stream.finish()]
+    assert tokenizer.decode(tokens[:position]) + "".join(rest) == text
 
 
 @each
@@ -194,7 +194,7 @@ def test_special_tokens_are_parsed_with_allow_special(name: str, word: str) -> N
         tokenizer.eos_token_id,
         *tokenizer.encode("cat"),
     ]
-    assert tokenizer.decode(tokens).replace(" ", "") == "thecat"  # some put a space where a text begins
+    assert tokenizer.decode(tokens).replace(" ", "") == "thecat"  # some add a prefix space
     assert tokenizer.encode(word, allow_special=True).tolist() == [tokenizer.eos_token_id]
 
 

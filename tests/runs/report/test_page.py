@@ -1,4 +1,4 @@
-"""report.html: whole, self-contained, safe, and made from whatever a run has left so far."""
+"""report.html: valid, self-contained, safe, and built from partial runs too."""
 
 import base64
 import hashlib
@@ -29,13 +29,13 @@ EVIL = "</p></svg><script>alert(1)</script><img src=x onerror=alert(2)>\"'&amp;"
 
 
 class Page(HTMLParser):
-    """Follows every tag: whether they are balanced, what they say, and what they ask for."""
+    """Parses the page: balanced tags, text, and requested resources."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.open: list[str] = []
         self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.words: list[tuple[str, str]] = []  # the innermost tag, and the words in it
+        self.words: list[tuple[str, str]] = []  # the innermost tag and its text
         self.feed(text)
         self.close()
         assert self.open == []
@@ -91,7 +91,7 @@ def report(folder: Path, events: Iterable[RunEvent], settings: Any = None) -> tu
     return text, Page(text)
 
 
-def test_a_whole_run(tmp_path: Path) -> None:
+def test_complete_run(tmp_path: Path) -> None:
     _, page = report(tmp_path, simulated_run())
     for words in (
         "GPT of 4 blocks, width 128, 4 heads, context 64, rms ... [d] before each branch, relu2, rotary, QK-norm",
@@ -119,7 +119,7 @@ def test_a_whole_run(tmp_path: Path) -> None:
     assert [words for tag, words in page.words if tag == "h1"] == ["tale"]
 
 
-def test_it_asks_nobody_for_anything(tmp_path: Path) -> None:
+def test_no_external_requests(tmp_path: Path) -> None:
     text, page = report(tmp_path, simulated_run())
     assert re.findall(r"https?:|//\w|url\(|@import", text) == []
     asking = {"src", "href", "xlink:href", "srcset", "action", "data", "poster"}
@@ -128,7 +128,7 @@ def test_it_asks_nobody_for_anything(tmp_path: Path) -> None:
     assert "prefers-color-scheme: dark" in text
 
 
-def test_only_its_own_script_may_run(tmp_path: Path) -> None:
+def test_content_security_policy(tmp_path: Path) -> None:
     text, page = report(tmp_path, simulated_run())
     (script,) = [words for tag, words in page.words if tag == "script"]
     fingerprint = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -139,7 +139,7 @@ def test_only_its_own_script_may_run(tmp_path: Path) -> None:
     assert text.index("Content-Security-Policy") < text.index("<style>")
 
 
-def test_every_sample_is_there_and_harmless(tmp_path: Path) -> None:
+def test_samples_are_present_and_escaped(tmp_path: Path) -> None:
     samples = [SampleEvent(step, f"{EVIL} {step}", f"{EVIL}\n\x1b[31m\ud800 {step}") for step in range(10, 60, 10)]
     evil_layers = SignalEvent(5, [{"name": EVIL, "rms": 1.0, "grad_rms": 1.0}])
     settings = {**config(), "name": EVIL, EVIL: EVIL, "model": {"depth": EVIL, EVIL: {EVIL: EVIL}}}
@@ -153,11 +153,11 @@ def test_every_sample_is_there_and_harmless(tmp_path: Path) -> None:
         assert f"{EVIL} {step}" in page.text
         assert f"{EVIL}\n�[31m� {step}" in page.text
     heads = [words for tag, words in page.words if tag == "span" and re.fullmatch(r"step \d0", words)]
-    assert heads == ["step 50", "step 40", "step 30", "step 20", "step 10"]  # the newest first
+    assert heads == ["step 50", "step 40", "step 30", "step 20", "step 10"]  # newest first
     assert [tag for tag, _ in page.tags].count("details") == 1
 
 
-def test_the_whole_config_is_there(tmp_path: Path) -> None:
+def test_full_config_is_present(tmp_path: Path) -> None:
     _, page = report(tmp_path, simulated_run(20))
     rows = [words for tag, words in page.words if tag in ("th", "td")]
     for name, value in config()["train"].items():
@@ -182,19 +182,19 @@ def test_the_whole_config_is_there(tmp_path: Path) -> None:
     ],
     ids=["empty", "started", "one step", "nan", "no start", "no floor", "strange signal", "notice"],
 )
-def test_a_run_of_which_little_is_known(tmp_path: Path, events: list[RunEvent]) -> None:
+def test_partial_run(tmp_path: Path, events: list[RunEvent]) -> None:
     _, page = report(tmp_path, events)
     assert "not finished" in page.text
     assert ("No steps yet." in page.text) == (not any(event.kind == "step" for event in events))
 
 
 @pytest.mark.parametrize("settings", [{}, {"model": None, "train": 3}, {"model": {"norm": None}}])
-def test_a_config_of_which_little_is_known(tmp_path: Path, settings: dict[str, Any]) -> None:
+def test_partial_config(tmp_path: Path, settings: dict[str, Any]) -> None:
     _, page = report(tmp_path, simulated_run(20), settings)
     assert [words for tag, words in page.words if tag == "h1"] == [tmp_path.name]
 
 
-def test_a_run_that_went_on_has_one_story(tmp_path: Path) -> None:
+def test_resumed_run_has_continuous_history(tmp_path: Path) -> None:
     first = [started(), *(stepped(step) for step in range(1, 11)), FinishedEvent(10, "stopped", 1.0)]
     then = [started(step=10), *(stepped(step) for step in range(11, 21))]
     record = read_run_record(make_run(tmp_path, [*first, *then]))
@@ -204,7 +204,7 @@ def test_a_run_that_went_on_has_one_story(tmp_path: Path) -> None:
     assert [step for step, _ in record.curve("step", "loss")] == list(range(1, 21))
 
 
-def test_a_torn_line_does_not_matter_and_an_old_report_is_replaced(tmp_path: Path) -> None:
+def test_truncated_line_is_ignored_and_old_report_replaced(tmp_path: Path) -> None:
     report(tmp_path, simulated_run(20))
     with (tmp_path / "metrics.jsonl").open("ab") as file:
         file.write(b'{"kind": "st')
@@ -218,7 +218,7 @@ def test_a_torn_line_does_not_matter_and_an_old_report_is_replaced(tmp_path: Pat
     ]
 
 
-def test_a_long_run_makes_a_page_that_opens(tmp_path: Path) -> None:
+def test_long_run_has_small_page(tmp_path: Path) -> None:
     events = [started(steps=5000), *(stepped(step, 1 + 3 / step, 5000) for step in range(1, 5001))]
     text, _ = report(tmp_path, events)
     assert len(text) < 400_000
@@ -232,7 +232,7 @@ def test_a_long_run_makes_a_page_that_opens(tmp_path: Path) -> None:
         ("[]", "is not valid: expected `object`, got `array`"),
     ],
 )
-def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, content: str | None, words: str) -> None:
+def test_folder_that_is_not_a_run_raises(tmp_path: Path, content: str | None, words: str) -> None:
     if content is not None:
         (tmp_path / "config.json").write_text(content)
         write_manifest(SafeFolder(tmp_path), ["config.json"])
@@ -240,7 +240,7 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, content: str | None,
         write_report(tmp_path)
 
 
-def test_a_run_that_has_not_begun_is_refused(tmp_path: Path) -> None:
+def test_run_without_steps_raises(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     write_manifest(SafeFolder(tmp_path), ["config.json"])
     with pytest.raises(FileError, match=r"metrics\.jsonl does not exist"):
