@@ -130,7 +130,7 @@ def test_corpus_json_of_other_version_raises(folder: Path) -> None:
     "change",
     [
         lambda record: record.pop("train"),
-        lambda record: record.update(colour="red"),
+        lambda record: record.update(color="red"),
         lambda record: record["train"].update(tokens=-1),
         lambda record: record["train"].update(tokens=True),
         lambda record: record["train"].update(sha256="0"),

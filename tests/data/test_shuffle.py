@@ -43,8 +43,8 @@ def test_shuffle_looks_random() -> None:
         counts = np.bincount(orders[:, index], minlength=size)
         chi_square = ((counts - tries / size) ** 2 / (tries / size)).sum()
         assert chi_square < 40, "11 degrees of freedom: one in 30,000"
-    neighbours = (np.diff(orders, axis=1) == 1).mean()
-    assert abs(neighbours - 1 / size) < 0.015
+    adjacent = (np.diff(orders, axis=1) == 1).mean()
+    assert abs(adjacent - 1 / size) < 0.015
 
 
 def test_shuffle_never_changes() -> None:

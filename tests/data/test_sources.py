@@ -121,9 +121,7 @@ def test_a_named_pipe_is_refused(tmp_path: Path) -> None:
 def test_invalid_arguments(books: Path) -> None:
     with pytest.raises(FileError, match=r"there is no file or folder .*bb\.txt\nfix: did you mean '.*books/b\.txt'\?"):
         find_sources(books / "bb.txt")
-    with pytest.raises(
-        FileError, match=r"nofile\.txt\nfix: check the path"
-    ):  # not similar: only the extension matches
+    with pytest.raises(FileError, match=r"nofile\.txt\nfix: check the path"):  # not similar: only the extension matches
         find_sources(books / "nofile.txt")
     with pytest.raises(FileError, match=r"there is no file or folder .*xyz/a\nfix: check the path"):
         find_sources(books / "xyz" / "a")

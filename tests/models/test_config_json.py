@@ -54,7 +54,7 @@ def test_a_model_made_from_it_has_the_same_weights() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"colour": "red"}, "has the unknown setting 'colour'\nfix: use the normscope that wrote it"),
+        ({"color": "red"}, "has the unknown setting 'color'\nfix: use the normscope that wrote it"),
         ({"depth": None}, "expected `int`, got `null` at `depth`"),
         ({"activation": ["relu"]}, "expected `str`, got `array` at `activation`"),
         ({"norm": {**NORM, "colour": "red"}}, "the norm's config has the unknown setting 'colour'"),

@@ -93,8 +93,8 @@ def test_settings_without_a_default_are_required(run: Run, part: str, name: str,
 @pytest.mark.parametrize("part", ["train", "model"])
 def test_unknown_settings_are_named(run: Run, part: str) -> None:
     content = run.config.to_json()
-    content[part]["colour"] = "red"
-    with pytest.raises(ConfigError, match="has the unknown setting 'colour'"):
+    content[part]["color"] = "red"
+    with pytest.raises(ConfigError, match="has the unknown setting 'color'"):
         RunConfig.from_json(content)
 
 

@@ -154,9 +154,9 @@ def test_an_invalid_config_is_an_error(tmp_path: Path, content: str, words: str)
 @pytest.mark.parametrize(
     ("section", "change", "words"),
     [
-        ("train", {"colour": "red"}, "unknown setting 'colour'"),
+        ("train", {"color": "red"}, "unknown setting 'color'"),
         ("train", {"steps": -3}, "steps=-3"),
-        ("model", {"colour": "red"}, "unknown setting 'colour'"),
+        ("model", {"color": "red"}, "unknown setting 'color'"),
         ("model", {"depth": 0}, "depth=0"),
     ],
 )

@@ -77,14 +77,14 @@ def test_killed_runs_end_with_the_same_bits(
     finish(begin(processes, new_run(_made(tmp_path / "timed"))))
     whole = time.monotonic() - start
 
-    chance = random.Random(0)
+    rng = random.Random(0)
     killed, in_a_write, number = 0, 0, 0
     while killed < kills:
         run = new_run(_made(tmp_path / f"broken-{number}"))
         number += 1
         while killed < kills and run.checkpoints.last() != 100:
             process = begin(processes, run)
-            kill(process, run, chance.uniform(0, whole), in_a_write=killed % 2 == 1)
+            kill(process, run, rng.uniform(0, whole), in_a_write=killed % 2 == 1)
             if process.exitcode == -signal.SIGKILL:
                 killed += 1
                 in_a_write += is_writing(run)
