@@ -98,13 +98,13 @@ def test_unknown_settings_are_named(run: Run, part: str) -> None:
         RunConfig.from_json(content)
 
 
-def test_a_config_of_a_newer_format_is_an_error(run: Run) -> None:
+def test_newer_config_format_raises(run: Run) -> None:
     content = run.config.to_json()
     with pytest.raises(ConfigError, match=r"has format 99, .*\nfix: update normscope"):
         RunConfig.from_json({**content, "format": 99})
 
 
-def test_events_of_an_older_format_are_migrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_older_events_are_migrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def shout(event: dict[str, Any]) -> dict[str, Any]:
         return {**event, "text": event["text"].upper()} if event["kind"] == "notice" else event
 

@@ -62,11 +62,11 @@ def test_seeds_and_indices_give_distinct_stories() -> None:
     assert len(set(texts)) == len(texts)
 
 
-def test_the_last_index() -> None:
+def test_last_index() -> None:
     assert len(list(stories(seed=0, start=2**64 - 2))) == 2
 
 
-def test_the_grammar_is_unambiguous() -> None:
+def test_grammar_is_unambiguous() -> None:
     assert ambiguities(story_grammar()) == []
 
 
@@ -87,7 +87,7 @@ def test_entropy_golden_value() -> None:
 
 @seeded
 @given(numbers, st.data())
-def test_an_altered_story_is_rejected_at_the_altered_character(seed: int, data: st.DataObject) -> None:
+def test_altered_story_is_rejected_at_altered_character(seed: int, data: st.DataObject) -> None:
     text = next(stories(seed)).text
     position = data.draw(st.integers(0, len(text) - 1))
     with pytest.raises(NotAStoryError) as caught:
@@ -111,7 +111,7 @@ def test_truncated_and_concatenated_stories_are_rejected() -> None:
         nats(f"{text}\n{text}")
 
 
-def test_the_error_can_be_pickled() -> None:
+def test_error_can_be_pickled() -> None:
     with pytest.raises(NotAStoryError) as caught:
         nats("Once")
     copy = pickle.loads(pickle.dumps(caught.value))  # noqa: S301 - our own bytes

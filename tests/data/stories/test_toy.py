@@ -18,7 +18,7 @@ from tests.support import every_refusal
 TEXTS = every_text()
 
 
-def test_the_probabilities_sum_to_one() -> None:
+def test_probabilities_sum_to_one() -> None:
     assert len(TEXTS) == 36
     assert math.isclose(math.fsum(TEXTS.values()), 1.0, rel_tol=1e-12)
 
@@ -52,7 +52,7 @@ def test_length_is_counted_in_bytes() -> None:
     assert compute_entropy(Grammar({"start": ["caf\u00e9"]}, {}, "start")).bytes_per_story == 5
 
 
-def test_an_ambiguous_text_has_the_sum_of_its_derivations() -> None:
+def test_ambiguous_text_has_summed_probability() -> None:
     twice = Grammar({"start": ["a[b|]<rest>", "c"], "rest": ["c", "bc"]}, {}, "start")
     first, second = 4 / 7, 3 / 7
     assert len(derivations(twice, "abc")) == 2

@@ -110,6 +110,6 @@ def test_template_syntax_errors_name_the_position(text: str, words: str) -> None
     assert "\nfix: " in str(caught.value)
 
 
-def test_a_rule_that_is_defined_twice_is_rejected() -> None:
+def test_duplicate_rule_is_rejected() -> None:
     with pytest.raises(ConfigError, match="the rule <pet> is defined twice\nfix: "):
         parse_rules("<pet> ::= cat\n<pet> ::= dog\n")
