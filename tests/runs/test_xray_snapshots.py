@@ -120,7 +120,7 @@ def test_a_snapshot_has_the_update_of_its_step(tmp_path: Path) -> None:
 
 
 def test_a_resumed_run_has_the_same_snapshots(tmp_path: Path) -> None:
-    straight = trained(new_folder(tmp_path, "straight"), xray_every=2)
+    uninterrupted = trained(new_folder(tmp_path, "straight"), xray_every=2)
     broken = new_run(new_folder(tmp_path, "broken"), steps=5, eval_every=0, xray_every=2)
     train_run(broken, until=3)
     train_run(broken)
