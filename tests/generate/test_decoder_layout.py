@@ -19,7 +19,7 @@ from normscope.generate.decoder import Decoder, WeightFormat, get_layout
 from normscope.generate.tokens import generate_tokens
 from normscope.models.gpt import GPT
 from normscope.ops.fused import decode_step as decoding
-from normscope.ops.statistic import STANDARDIZE
+from normscope.ops.norm.statistic import STANDARDIZE
 from tests.generate.decoding import decoded, known_layout, relative_error, texts_of
 from tests.generate.writers import VOCABULARY, writer
 

@@ -30,7 +30,7 @@ from normscope.models.gpt import GPT
 from normscope.ops import kernel_mode
 from normscope.ops.fused import decode_step as loops
 from normscope.ops.kernel_mode import reference_kernels
-from normscope.ops.statistic import STANDARDIZE
+from normscope.ops.norm.statistic import STANDARDIZE
 from tests.generate.writers import FORMS, VOCABULARY, writer
 from tests.support import safe_bfloat16, scramble
 

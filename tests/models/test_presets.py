@@ -17,7 +17,7 @@ from normscope.blocks.rotary import Rotary
 from normscope.errors import ConfigError, FutureLeakError, NormscopeError
 from normscope.models.gpt import GPT, GPTConfig
 from normscope.models.presets import PRESETS, gpt2, llama, nanochat, preset
-from normscope.ops.statistic import RMS, STANDARDIZE
+from normscope.ops.norm.statistic import RMS, STANDARDIZE
 from tests.models.tiny import CONTEXT, VOCABULARY, every_preset, tiny
 from tests.support import every_refusal, random_tokens, scramble
 

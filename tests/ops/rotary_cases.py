@@ -1,15 +1,13 @@
 """What the tests of the rotary kernels share: inputs, each way to turn them with gradients, and a record of calls."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
 
 from normscope.blocks.rotary import Rotary
 from normscope.ops.fused import rotary as loops
-from normscope.ops.rotary_dispatch import apply_rotary, rms_norm_rotary
+from normscope.ops.rotary import apply_rotary, rms_norm_rotary
+from tests.ops.recording import recorded
 from tests.support import randn
 
 EPS = 1e-5
@@ -21,18 +19,7 @@ EVERY_LOOP = ["apply_rotary", "apply_rotary", *["rms_norm_rotary", "rms_norm_rot
 
 def record_calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the loops that run from now on."""
-    names: list[str] = []
-
-    def recording(name: str, loop: Callable[..., Any]) -> Callable[..., Any]:
-        def run(threads: int, *arguments: Any) -> None:
-            names.append(f"{name} by {threads}" if threads > 1 else name)
-            loop(threads, *arguments)
-
-        return run
-
-    for name in set(EVERY_LOOP):
-        monkeypatch.setattr(loops, name, recording(name, getattr(loops, name)))
-    return names
+    return recorded(monkeypatch, [(name, loops, name) for name in set(EVERY_LOOP)])
 
 
 def single(*shape: int, seed: int = 0) -> Tensor:

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from normscope.blocks.mlp import MLP
-from normscope.ops import activations
 from normscope.ops.activations import REFERENCE_ACTIVATIONS, activate
-from normscope.ops.fused import elementwise
+from normscope.ops.fused import activations as loops
 from normscope.ops.kernel_mode import reference_kernels
+from normscope.ops.threads import ThreadPool
 from tests.accuracy import assert_no_less_accurate
 from tests.support import kept_for_backward, randn
 
@@ -25,13 +25,16 @@ every_activation = pytest.mark.parametrize("name", REFERENCE_ACTIVATIONS)
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of threads of each loop that ran."""
     threads: list[int] = []
-    run = elementwise.run
 
-    def recording(count: int, *arguments: Any) -> None:
-        threads.append(count)
-        run(count, *arguments)
+    def recording(loop: Callable[..., Any]) -> Callable[..., Any]:
+        def run(pool: ThreadPool, *arguments: Any) -> None:
+            threads.append(pool[0])
+            loop(pool, *arguments)
 
-    monkeypatch.setattr(elementwise, "run", recording)
+        return run
+
+    for name in ("forward", "backward"):
+        monkeypatch.setattr(loops, name, recording(getattr(loops, name)))
     return threads
 
 
@@ -51,9 +54,7 @@ def fused(name: str) -> Callable[..., Tensor]:
 
 
 def test_the_fused_and_the_formulas_have_the_same_names() -> None:
-    from normscope.ops.fused.activations import KERNELS
-
-    assert list(KERNELS) == list(REFERENCE_ACTIVATIONS)
+    assert list(loops.KINDS) == list(REFERENCE_ACTIVATIONS)
 
 
 @every_activation
@@ -249,7 +250,8 @@ def test_where_a_loop_fails_the_formula_runs_after_one_notice(name: str, monkeyp
     leaves = [x.clone().requires_grad_() for x in given]
     y = activate(name, *leaves)
     monkeypatch.setattr("normscope.ops.kernel_mode._enabled", True)  # for what follows turns it off
-    monkeypatch.setattr(activations, "_run", broken)
+    for pass_ in ("forward", "backward"):
+        monkeypatch.setattr(loops, pass_, broken)
     with pytest.warns(RuntimeWarning, match="not available"):
         gradients = torch.autograd.grad(y, leaves, g)
     monkeypatch.setattr("normscope.ops.kernel_mode._enabled", True)

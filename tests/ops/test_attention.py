@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from normscope.ops import attention as module
+from normscope.ops import registry
 from normscope.ops.attention import attend, attention_mask, sdpa
 from normscope.ops.fused import attention as loops
 from normscope.ops.kernel_mode import reference_kernels
@@ -18,7 +18,7 @@ from tests.ops.recording import recorded
 from tests.support import kept_for_backward, randn
 
 BOTH = ["forward", "backward"]
-PAYS = module._is_faster
+PAYS = registry.attention_kernel_is_faster
 
 
 class Case(NamedTuple):
@@ -61,7 +61,7 @@ Function = Callable[..., Tensor]
 @pytest.fixture(autouse=True)
 def _is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel runs wherever it can, not only where it is faster."""
-    monkeypatch.setattr(module, "_is_faster", lambda *_: True)
+    monkeypatch.setattr(registry, "attention_kernel_is_faster", lambda *_: True)
 
 
 @pytest.fixture
@@ -320,7 +320,7 @@ def test_what_is_left_to_torch(calls: list[str]) -> None:
 def test_it_runs_where_it_was_measured_to_pay(
     case: Case, pays: bool, calls: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_is_faster", PAYS)
+    monkeypatch.setattr(registry, "attention_kernel_is_faster", PAYS)
     q, k, v, _ = inputs(case)
     attend(q, k, v, **case.sight)
     assert len(calls) == pays
@@ -333,8 +333,8 @@ def test_where_the_loops_fail_torch_takes_over_after_one_notice(monkeypatch: pyt
     case = Case(kv_heads=2, window=9)
     given = inputs(case)
     wanted = torchs(case, *given)
-    for name in ("_run_forward", "_run_backward"):
-        monkeypatch.setattr(module, name, broken)
+    for name in BOTH:
+        monkeypatch.setattr(loops, name, broken)
         monkeypatch.setattr("normscope.ops.kernel_mode._enabled", True)  # for what follows turns it off
         with pytest.warns(RuntimeWarning, match="not available"):
             found = results(case, *given)
@@ -372,7 +372,7 @@ def test_torch_compile_sees_one_operator(case: Case) -> None:
         assert torch.equal(one, other)
     leaves = [x.clone().requires_grad_() for x in (q, k, v)]
     torch.library.opcheck(torch.ops.normscope.attend.default, (*leaves, *case.sight.values()))
-    torch.library.opcheck(torch.ops.normscope.attend_backward.default, (g, q, k, v, *case.sight.values()))
+    torch.library.opcheck(torch.ops.normscope.attend_backward.default, (g, q, k, v, *case.sight.values(), [True] * 3))
 
 
 class Layer(torch.nn.Module):
@@ -381,7 +381,7 @@ class Layer(torch.nn.Module):
 
 
 def test_export_for_any_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_is_faster", PAYS)
+    monkeypatch.setattr(registry, "attention_kernel_is_faster", PAYS)
     x = inputs(Case())[0]
     short, long = torch.export.Dim("s", min=2, max=64), torch.export.Dim("s", min=2, max=4096)
     for length, name in ((short, "normscope.attend"), (long, "scaled_dot_product_attention")):

@@ -11,10 +11,10 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from normscope.errors import TokenError
 from normscope.models.gpt import GPT
-from normscope.ops import cross_entropy as module
 from normscope.ops.cross_entropy import cross_entropy, cross_entropy_reference
 from normscope.ops.fused import cross_entropy as loops
 from normscope.ops.kernel_mode import reference_kernels
+from normscope.ops.threads import ThreadPool
 from tests.accuracy import assert_no_less_accurate
 from tests.models.tiny import VOCABULARY, tiny
 from tests.support import kept_for_backward, randn, random_tokens, scramble
@@ -29,9 +29,9 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
     found: list[tuple[int, bool]] = []
     forward = loops.forward
 
-    def recording(threads: int, *arguments: Any) -> None:
-        found.append((threads, arguments[-1]))
-        forward(threads, *arguments)
+    def recording(pool: ThreadPool, *arguments: Any) -> None:
+        found.append((pool[0], arguments[-1]))
+        forward(pool, *arguments)
 
     monkeypatch.setattr(loops, "forward", recording)
     return found
@@ -224,7 +224,7 @@ def test_where_the_loop_fails_the_formula_runs_after_one_notice(
 
     logits, targets = case(9, 40)
     wanted = results(cross_entropy_reference, logits, targets, cap)
-    monkeypatch.setattr(module, "_run", broken)
+    monkeypatch.setattr(loops, "forward", broken)
     monkeypatch.setattr("normscope.ops.kernel_mode._enabled", True)  # for what follows turns it off
     with pytest.warns(RuntimeWarning, match="not available"):
         found = results(cross_entropy, logits, targets, cap)

@@ -118,11 +118,12 @@ def test_where_nothing_can_be_written_the_code_is_compiled_anew(monkeypatch: pyt
 
 def test_the_switch_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NORMSCOPE_KERNELS", raising=False)
-    assert kernel_mode._enabled_by_environment()
-    monkeypatch.setenv("NORMSCOPE_KERNELS", "fused")
-    assert kernel_mode._enabled_by_environment()
-    code = "import normscope.ops.kernel_mode as s; print(s._enabled)"
-    assert in_a_new_process(code, NORMSCOPE_KERNELS="reference").strip() == "False"
+    assert kernel_mode._forced_by_environment() is None
+    for chosen in ("reference", "torch", "fused"):
+        monkeypatch.setenv("NORMSCOPE_KERNELS", chosen)
+        assert kernel_mode._forced_by_environment() == chosen
+    code = "import normscope.ops.kernel_mode as s; print(s._enabled, s.forced())"
+    assert in_a_new_process(code, NORMSCOPE_KERNELS="torch").split() == ["False", "torch"]
 
 
 def test_a_kernel_that_does_not_compile_is_replaced_after_one_notice(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,9 +158,9 @@ def test_compiled_code_is_kept_between_processes(tmp_path: Path) -> None:
     code = """
 import torch
 from normscope.ops.activations import activate
-from normscope.ops.fused import elementwise
+from normscope.ops.fused.activations import forward
 activate("relu2", torch.randn(3, 64))
-print(sum(elementwise.run.stats.cache_hits.values()), sum(elementwise.run.stats.cache_misses.values()))
+print(sum(forward.stats.cache_hits.values()), sum(forward.stats.cache_misses.values()))
 """
     first = in_a_new_process(code, NUMBA_CACHE_DIR=str(tmp_path))
     second = in_a_new_process(code, NUMBA_CACHE_DIR=str(tmp_path))
@@ -172,12 +173,12 @@ def test_processes_under_torchrun(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("""
 import torch, normscope
-from normscope.ops.threads import pool_for
+from normscope.ops.threads import thread_pool_for
 torch.distributed.init_process_group("gloo")
 model = torch.nn.parallel.DistributedDataParallel(normscope.LayerNorm(256))
 torch.manual_seed(0)
 model(torch.randn(700, 256)).pow(2).sum().backward()
-print(pool_for(1 << 20).threads == torch.get_num_threads(), bool(model.module.weight.grad.isfinite().all()))
+print(thread_pool_for(1 << 20)[0] == torch.get_num_threads(), bool(model.module.weight.grad.isfinite().all()))
 torch.distributed.destroy_process_group()
 """)
     run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from normscope.ops.kernel_mode import reference_kernels
-from normscope.ops.rotary_dispatch import apply_rotary, rms_norm_rotary
+from normscope.ops.rotary import apply_rotary, rms_norm_rotary
 from tests.accuracy import assert_no_less_accurate, assert_rounded_once
 from tests.ops.rotary_cases import EPS, EVERY_LOOP, SHAPE, record_calls, results, single, tables
 from tests.support import kept_for_backward

@@ -200,5 +200,5 @@ def test_infinite_gains_and_inputs() -> None:
 
 def test_a_setting_that_is_not_known_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NORMSCOPE_KERNELS", "off")
-    with pytest.raises(ConfigError, match="NORMSCOPE_KERNELS='off' in the environment is not known; choose fused or"):
-        kernel_mode._enabled_by_environment()
+    with pytest.raises(ConfigError, match="NORMSCOPE_KERNELS='off' in the environment is not known; choose one of"):
+        kernel_mode._forced_by_environment()

@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from normscope.blocks.hooks import has_hooks
 from normscope.blocks.norm.layer_and_rms import LayerNorm, RMSNorm
 from normscope.blocks.norm.norm import Norm
-from normscope.ops import dispatch
-from normscope.ops.norm_reference import default_eps
+from normscope.ops.norm import normalize
+from normscope.ops.norm.reference import default_eps
 
 
 def add_and_normalize(
@@ -20,7 +20,7 @@ def add_and_normalize(
     """
     if mask is None and _is_plain(norm) and stream.shape == branch.shape and not has_hooks(norm):
         plan, broadcast_shape, is_row_norm = norm._plan_for(stream.shape)
-        return dispatch.add_and_normalize(
+        return normalize.add_and_normalize(
             stream,
             branch,
             plan,

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from normscope.checks import is_number
 from normscope.errors import ConfigError, DeviceError, DtypeError, ShapeError, TokenError
-from normscope.ops.norm_reference import check_dense
+from normscope.ops.norm.reference import check_dense
 
 Choice = TypeVar("Choice")
 

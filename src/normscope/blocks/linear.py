@@ -18,7 +18,7 @@ from normscope.blocks.initialization import Initialization, Role, get_initializa
 from normscope.blocks.torch_tools import BaseModule, Quantizable, is_fx_proxy
 from normscope.checks import check_positive_int, check_positive_number, is_integer
 from normscope.errors import ConfigError, DtypeError, ShapeError
-from normscope.ops.norm_reference import check_dense
+from normscope.ops.norm.reference import check_dense
 from normscope.runtime.devices import check_device
 
 # The layouts that torch can multiply with a matrix.

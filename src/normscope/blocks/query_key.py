@@ -9,8 +9,9 @@ from normscope.blocks.norm.layer_and_rms import RMSNorm
 from normscope.blocks.norm.norm import Norm
 from normscope.blocks.positions import StartPosition
 from normscope.blocks.rotary import Rotary
-from normscope.ops.norm_reference import default_eps
-from normscope.ops.rotary_dispatch import rms_norm_rotary
+from normscope.ops.norm.reference import default_eps
+from normscope.ops.norm.statistic import RMS
+from normscope.ops.rotary import rms_norm_rotary
 
 
 def norm_and_rotate(
@@ -33,7 +34,7 @@ def _is_rms_of_each_head(norm: nn.Module | None, x: Tensor) -> TypeGuard[Norm]:
     """Return whether the norm is a stateless RMS norm over the features of each head, with at most a gain."""
     if type(norm) is not Norm and type(norm) is not RMSNorm:  # a subclass may override anything
         return False
-    if norm.statistic.centers or norm.state is not None or norm.bias is not None:
+    if norm.statistic is not RMS or norm.state is not None or norm.bias is not None:
         return False
     plan, _, _ = norm._plan_for(x.shape)
     return plan.roles == "kkkr" and (norm.axes is None or norm.axes.names == plan.names[3:])

@@ -13,8 +13,8 @@ from normscope.blocks.positions import StartPosition, max_start, position_ids
 from normscope.blocks.torch_tools import BaseModule, is_fx_proxy
 from normscope.checks import check_positive_int, check_positive_number
 from normscope.errors import ConfigError, DtypeError, ShapeError
-from normscope.ops.norm_reference import check_dense
-from normscope.ops.rotary_dispatch import apply_rotary
+from normscope.ops.norm.reference import check_dense
+from normscope.ops.rotary import apply_rotary
 
 
 class Rotary(BaseModule):

@@ -171,7 +171,7 @@ def _compiled_kernel() -> ModuleType | None:
         return None
     # Run it on an empty model and batch: this compiles it here, so that it cannot fail between two tokens.
     sizes, fractions = np.zeros(kernel.MODEL_FIELDS, dtype=np.int64), np.zeros(kernel.FLOAT_FIELDS)
-    arguments = (*thread_pool_for(_LARGE_WORK), sizes.ctypes.data, fractions.ctypes.data)
+    arguments = (thread_pool_for(_LARGE_WORK), sizes.ctypes.data, fractions.ctypes.data)
     return kernel if kernel_mode.try_kernel(kernel.advance, *arguments) else None
 
 
@@ -222,7 +222,7 @@ class Decoder:
         layout, threads = self._layout, self._layout.threads()
         start = time.perf_counter()
         layout.kernel.advance(
-            *thread_pool_for(_LARGE_WORK, threads.threads), self._size.ctypes.data, layout.fractions.ctypes.data
+            thread_pool_for(_LARGE_WORK, threads.threads), self._size.ctypes.data, layout.fractions.ctypes.data
         )
         threads.step(time.perf_counter() - start)
         return self._logits

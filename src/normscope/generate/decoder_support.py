@@ -21,7 +21,7 @@ from normscope.blocks.rotary import Rotary
 from normscope.errors import ShapeError
 from normscope.models.gpt import GPT, GPTConfig
 from normscope.ops.kernel_mode import select_backend
-from normscope.ops.statistic import Statistic
+from normscope.ops.norm.statistic import Statistic
 
 
 def can_decode(model: nn.Module) -> bool:
@@ -127,7 +127,7 @@ def _same_rotary(rotary: Rotary | None, other: Rotary | None) -> bool:
 
 def norm_settings(norm: nn.Module | None) -> tuple[Statistic, float | None] | None:
     """Statistic and eps of a norm; None for other modules."""
-    return (norm.statistic, norm.eps) if isinstance(norm, Norm) else None
+    return (norm.statistic, norm.eps) if isinstance(norm, Norm) and norm.statistic.has_kernels else None
 
 
 def _normalizes_last_axis(norm: nn.Module | None, shape: tuple[int, ...]) -> bool:

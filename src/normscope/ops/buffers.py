@@ -1,15 +1,9 @@
 """Helpers for kernel callers: dtype and layout conversion, buffers, and autograd."""
 
-from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
 
 import torch
 from torch import Tensor
-
-
-def to_float32(x: Tensor) -> Tensor:
-    return x if x.dtype == torch.float32 else x.float()
 
 
 def to_contiguous_float32(x: Tensor) -> Tensor:
@@ -17,16 +11,20 @@ def to_contiguous_float32(x: Tensor) -> Tensor:
     return x if x.dtype == torch.float32 and x.is_contiguous() else x.float().contiguous()
 
 
-def all_contiguous(x: Tensor, *others: Tensor | None) -> Any:
-    """Make all tensors contiguous; None stays None."""
-    return x.contiguous(), *[None if t is None else t.contiguous() for t in others]
-
-
 def match_layout(x: Tensor, other: Tensor) -> Tensor:
     """Convert to the dtype and strides of another tensor of the same shape; return x itself if they match."""
     if x.dtype == other.dtype and x.stride() == other.stride():
         return x
     return torch.empty_like(other).copy_(x)
+
+
+def match_parameter(gradient: Tensor | None, parameter: Tensor | None) -> Tensor | None:
+    """Convert a gradient to the shape and dtype of its parameter."""
+    if gradient is None or parameter is None:
+        return None
+    if gradient.shape != parameter.shape:
+        gradient = gradient.reshape(parameter.shape)
+    return gradient if parameter.dtype == torch.float32 else gradient.to(parameter.dtype)
 
 
 def address(x: Tensor | None) -> int:
@@ -58,27 +56,6 @@ def any_requires_grad(*tensors: Tensor | None) -> bool:
             if tensor is not None and tensor.requires_grad:
                 return True
     return False
-
-
-def fast_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
-    """Return the function's `apply` without its check for leftover torch.func tensors.
-
-    The check takes as long as a small kernel, and `select_backend` has already excluded such tensors.
-    """
-    apply: Callable[..., Any] = super(torch.autograd.Function, function).apply  # type: ignore[misc]
-    return apply
-
-
-def reference_gradients(
-    reference: Callable[[], Tensor], inputs: Sequence[Tensor | None], g: Tensor
-) -> list[Tensor | None]:
-    """Return autograd's gradients of a reference implementation; None for inputs that do not require grad."""
-    create_graph = torch.is_grad_enabled()
-    differentiable = [t for t in inputs if t is not None and t.requires_grad]
-    with torch.enable_grad():
-        y = reference()
-        found = iter(torch.autograd.grad(y, differentiable, g.to(y.dtype), create_graph=create_graph))
-    return [next(found) if t is not None and t.requires_grad else None for t in inputs]
 
 
 def needs_differentiable_backward(g: Tensor | None) -> bool:

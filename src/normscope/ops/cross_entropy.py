@@ -15,11 +15,12 @@ from normscope.ops.buffers import (
     any_requires_grad,
     empty_float32,
     empty_float64,
-    fast_apply,
     needs_differentiable_backward,
     to_contiguous_float32,
 )
-from normscope.ops.kernel_mode import as_operator, select_backend, try_kernel
+from normscope.ops.kernel_mode import as_operator
+from normscope.ops.operation import KernelError, fast_apply, run_kernel
+from normscope.ops.registry import choose_cross_entropy
 from normscope.ops.threads import thread_pool_for
 
 IGNORE_INDEX = -1
@@ -43,8 +44,8 @@ def cross_entropy(logits: Tensor, targets: Tensor, cap: float | None = None) -> 
         watched: Tensor = handle_torch_function(cross_entropy, (logits, targets), logits, targets, cap)
         return watched
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    backend = select_backend(logits, targets)
-    if backend == "reference" or not _is_supported(logits, targets):
+    backend = choose_cross_entropy(logits, targets)
+    if backend == "torch":
         return cross_entropy_reference(logits, targets, cap)
     needs_grad = any_requires_grad(logits)
     if backend == "operator":
@@ -52,42 +53,26 @@ def cross_entropy(logits: Tensor, targets: Tensor, cap: float | None = None) -> 
     elif needs_grad:
         loss, _ = _apply(logits, targets, cap)
     else:
-        loss, _ = _forward(logits, targets, cap, False)
+        loss, _ = cross_entropy_fused(logits, targets, cap, False)
     result: Tensor = loss
     return result
 
 
-def _is_supported(logits: Tensor, targets: Tensor) -> bool:
-    return (
-        logits.dtype == torch.float32
-        and targets.dtype == torch.int64
-        and logits.dim() == 2
-        and targets.shape == logits.shape[:1]
-        and logits.numel() > 0
-    )
-
-
-def _forward(logits: Tensor, targets: Tensor, cap: float | None, needs_grad: bool) -> tuple[Tensor, Tensor]:
+def cross_entropy_fused(logits: Tensor, targets: Tensor, cap: float | None, needs_grad: bool) -> tuple[Tensor, Tensor]:
     """Return the loss and the gradient of the logits, which is empty if not needed."""
     rows, d = logits.shape
     z, targets_int64, pool = to_contiguous_float32(logits), targets.contiguous(), thread_pool_for(logits.numel())
-    gradient = empty_float32(rows if needs_grad else pool.threads, d)
+    gradient = empty_float32(rows if needs_grad else pool[0], d)
     losses, loss, invalid = empty_float64(rows), empty_float32(), torch.empty(1, dtype=torch.int64, device="cpu")
-    done = try_kernel(
-        _run, *pool, z.data_ptr(), targets_int64.data_ptr(), gradient.data_ptr(), losses.data_ptr(), loss.data_ptr(),
-        invalid.data_ptr(), rows, d, IGNORE_INDEX, float(cap or 0.0), needs_grad,
-    )  # fmt: skip
-    if not done:
+    addresses = [t.data_ptr() for t in (z, targets_int64, gradient, losses, loss, invalid)]
+    try:
+        options = rows, d, IGNORE_INDEX, float(cap or 0.0), needs_grad
+        run_kernel("cross_entropy", "forward", pool, *addresses, *options)
+    except KernelError:
         return _reference_forward(logits, targets, cap, needs_grad)
     if (row := int(invalid)) >= 0:
         raise IndexError(f"Target {int(targets_int64[row])} is out of bounds.")
     return loss, gradient if needs_grad else gradient.new_empty(0)
-
-
-def _run(*arguments: Any) -> None:
-    from normscope.ops.fused import cross_entropy as loops  # imports numba, which may fail
-
-    loops.forward(*arguments)
 
 
 def _reference_forward(logits: Tensor, targets: Tensor, cap: float | None, needs_grad: bool) -> tuple[Tensor, Tensor]:
@@ -104,7 +89,7 @@ class _CrossEntropyFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, targets: Tensor, cap: float | None) -> tuple[Tensor, Tensor]:
         ctx.set_materialize_grads(False)
-        loss, gradient = _forward(logits, targets, cap, True)
+        loss, gradient = cross_entropy_fused(logits, targets, cap, True)
         ctx.save_for_backward(gradient, targets, None if cap is None else logits)
         ctx.cap, ctx.is_shared = cap, False
         return loss, gradient
@@ -158,7 +143,7 @@ def _capped_hessian_product(logits: Tensor, targets: Tensor, cap: float, v: Tens
     return second
 
 
-_operator = as_operator("normscope::cross_entropy", _forward)
+_operator = as_operator("normscope::cross_entropy", cross_entropy_fused)
 
 
 @_operator.register_fake

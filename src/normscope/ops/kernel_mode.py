@@ -1,16 +1,17 @@
-"""Selection of the backend: fused kernels, the same kernels as torch operators, or the reference implementation.
+"""Whether kernels run: the environment, contexts, numba, and the tools of torch that need torch's own operations.
 
-Set NORMSCOPE_KERNELS=reference in the environment, or use `with reference_kernels():`, to disable the kernels. If numba
-is missing or fails, they are disabled with a warning. Results are the same, only slower.
+Set NORMSCOPE_KERNELS=reference, torch or fused in the environment, or use `with use_kernels("torch"):`, to use one
+implementation wherever it applies; by default `normscope.ops.registry` chooses. If numba is missing or fails, the fused
+kernels are disabled with a warning. Results are the same, only slower.
 """
 
 import os
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
-from typing import Any, Literal
+from typing import Any, Literal, cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -22,28 +23,39 @@ from normscope.errors import ConfigError, TransformError
 
 _TRACING_MODES = (torch._C._TorchDispatchModeKey.FAKE, torch._C._TorchDispatchModeKey.PROXY)  # torch.export, make_fx
 
-Backend = Literal["reference", "fused", "operator"]
-"""The reference implementation; the fused kernel; or the kernel as an operator for torch.compile and torch.export."""
+Backend = Literal["reference", "torch", "fused", "operator"]
+"""An `Implementation`, where "operator" is the fused kernel as an operator for torch.compile and torch.export."""
 
 SUPPORTED_DTYPES = frozenset({torch.float32, torch.bfloat16, torch.float16})
 """Input dtypes of the kernels. Half-precision inputs are converted to float32 first."""
 
 
-def _enabled_by_environment() -> bool:
-    chosen = os.environ.get("NORMSCOPE_KERNELS", "fused")
-    if chosen not in ("fused", "reference"):
-        raise ConfigError(f"NORMSCOPE_KERNELS={chosen!r} in the environment is not known; choose fused or reference")
-    return chosen == "fused"
+Implementation = Literal["reference", "torch", "fused"]
+"""The readable reference; PyTorch's own fused operator; the numba kernel. See `normscope.ops.registry`."""
 
 
-_enabled = _enabled_by_environment()
-_reference_depth = 0  # number of active `reference_kernels` contexts, over all threads
+def _forced_by_environment() -> Implementation | None:
+    chosen = os.environ.get("NORMSCOPE_KERNELS")
+    if chosen is not None and chosen not in get_args(Implementation):
+        known = ", ".join(get_args(Implementation))
+        raise ConfigError(f"NORMSCOPE_KERNELS={chosen!r} in the environment is not known; choose one of {known}")
+    return cast(Implementation | None, chosen)
+
+
+_forced = _forced_by_environment()
+_enabled = _forced in (None, "fused")
+_contexts: list[Implementation] = []  # the active `use_kernels` contexts, over all threads
 _lock = threading.Lock()
+
+
+def forced() -> Implementation | None:
+    """Return the implementation that the environment or `use_kernels` asks for; None for the registry's choice."""
+    return _contexts[-1] if _contexts else _forced
 
 
 def select_backend(*tensors: Tensor | None) -> Backend:
     """Select the backend for an operation on these tensors. Called before every layer, so it must be fast."""
-    if not _enabled or _reference_depth:
+    if not _enabled or (_contexts and _contexts[-1] != "fused"):
         return "reference"
     compiling = torch.compiler.is_dynamo_compiling()
     for x in tensors:
@@ -61,6 +73,24 @@ def select_backend(*tensors: Tensor | None) -> Backend:
     if torch._C._len_torch_dispatch_stack():  # other modes, such as a FLOP counter, need torch's operations
         return "operator" if any(torch._C._get_dispatch_mode(mode) for mode in _TRACING_MODES) else "reference"
     return "fused"
+
+
+def runs_torch_operators(*tensors: Tensor | None) -> bool:
+    """Return whether PyTorch's own fused operators are to be used for these tensors, if they compute the same.
+
+    They are on every device but the CPU, where the kernels run, and everywhere if `forced()` is "torch".
+    """
+    wanted = forced()
+    if wanted == "reference" or is_function_transform_active() or torch._C._get_tracing_state() is not None:
+        return False
+    compiling, off_cpu = torch.compiler.is_dynamo_compiling(), False
+    for x in tensors:
+        if x is None:
+            continue
+        if type(x) is not Tensor and type(x) is not nn.Parameter and not _is_fake_tensor(x, compiling):
+            return False
+        off_cpu = off_cpu or not x.is_cpu
+    return off_cpu or wanted == "torch"
 
 
 def is_function_transform_active() -> bool:
@@ -87,8 +117,8 @@ def _is_fake_tensor(x: Tensor, compiling: bool) -> bool:
     return isinstance(x, Tensor) and (compiling or isinstance(x, FakeTensor))
 
 
-def as_operator(name: str, function: Callable[..., Any]) -> CustomOpDef:
-    """Register a kernel as a torch operator. Forward-mode AD through it raises an error.
+def as_operator(name: str, function: Callable[..., Any], schema: str | None = None) -> CustomOpDef:
+    """Register a function as a torch operator. Forward-mode AD through it raises an error.
 
     Operators have no forward-mode formula, and torch would silently use a zero tangent.
     """
@@ -102,20 +132,24 @@ def as_operator(name: str, function: Callable[..., Any]) -> CustomOpDef:
             )
         return function(*args)
 
-    return torch.library.custom_op(name, checked, mutates_args=())
+    return torch.library.custom_op(name, checked, mutates_args=(), schema=schema)
 
 
 @contextmanager
-def reference_kernels() -> Iterator[None]:
-    """Context manager that disables the fused kernels, in all threads."""
-    global _reference_depth
+def use_kernels(implementation: Implementation) -> Iterator[None]:
+    """Context manager that uses one implementation wherever it applies, in all threads."""
     with _lock:
-        _reference_depth += 1
+        _contexts.append(implementation)
     try:
         yield
     finally:
         with _lock:
-            _reference_depth -= 1
+            _contexts.remove(implementation)
+
+
+def reference_kernels() -> AbstractContextManager[None]:
+    """Context manager that uses the reference implementation of every operation, in all threads."""
+    return use_kernels("reference")
 
 
 def try_kernel(kernel: Callable[..., Any], *arguments: Any) -> bool:

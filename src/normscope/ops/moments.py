@@ -4,14 +4,16 @@ On the CPU `fused/moments.py` has the kernels; on other devices, and without num
 """
 
 import math
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from normscope.ops.kernel_mode import select_backend, try_kernel
+from normscope.ops.operation import KernelError, run_kernel
+from normscope.ops.registry import choose_moments
 from normscope.ops.threads import thread_pool_for
 
 _BLOCKS = 16  # fixed, so that the order of summation does not depend on the number of threads
@@ -69,17 +71,7 @@ class Moments:
         zeros, non_finite = self.zeros + other.zeros, self.non_finite + other.non_finite
         if not m or not n:
             some = self if m else other
-            return Moments(
-                some.count,
-                some.mean,
-                some.second,
-                some.third,
-                some.fourth,
-                some.minimum,
-                some.maximum,
-                zeros,
-                non_finite,
-            )
+            return replace(some, zeros=zeros, non_finite=non_finite)
         off = other.mean - self.mean
         step = off / total
         return Moments(
@@ -107,22 +99,24 @@ def compute_moments(x: Tensor) -> Moments:
     x = _to_supported_dtype(x)
     if x.numel() == 0:
         return Moments()
-    if x.is_cpu and x.dtype in (torch.float32, torch.bfloat16, torch.float16) and select_backend(x) == "fused":
-        numbers = _to_dense(x.float())
-        count = numbers.numel()
-        blocks = min(_BLOCKS, -(-count // _SMALLEST))
-        found: Any = np.zeros((blocks, 9))
-        found[:, 5], found[:, 6] = math.inf, -math.inf
-        if try_kernel(_run, *thread_pool_for(count), numbers.data_ptr(), count, blocks, found.ctypes.data):
-            return _from_row(found[0].tolist())
-    numbers = x.contiguous().reshape(-1)
-    return _merge_all([_moments_reference(part) for part in numbers.split(_PART)])
+    if choose_moments(x) == "fused":
+        with suppress(KernelError):
+            return moments_fused(x)
+    total = Moments()
+    for part in x.contiguous().reshape(-1).split(_PART):
+        total = total.merge(moments_reference(part))
+    return total
 
 
-def _run(*arguments: Any) -> None:
-    from normscope.ops.fused import moments as loops  # imports numba, which may fail
-
-    loops.measure(*arguments)
+def moments_fused(x: Tensor) -> Moments:
+    numbers = _to_dense(x.float())
+    count = numbers.numel()
+    blocks = min(_BLOCKS, -(-count // _SMALLEST))
+    found: Any = np.zeros((blocks, 9))
+    found[:, 5], found[:, 6] = math.inf, -math.inf
+    run_kernel("moments", "measure", thread_pool_for(count), numbers.data_ptr(), count, blocks, found.ctypes.data)
+    n, mean, second, third, fourth, minimum, maximum, zeros, non_finite = found[0].tolist()
+    return Moments(int(n), mean, second, third, fourth, minimum, maximum, int(zeros), int(non_finite))
 
 
 def _to_supported_dtype(x: Tensor) -> Tensor:
@@ -141,19 +135,7 @@ def _is_dense(x: Tensor) -> bool:
     return dense
 
 
-def _from_row(row: list[float]) -> Moments:
-    count, mean, second, third, fourth, minimum, maximum, zeros, non_finite = row
-    return Moments(int(count), mean, second, third, fourth, minimum, maximum, int(zeros), int(non_finite))
-
-
-def _merge_all(parts: list[Moments]) -> Moments:
-    total = Moments()
-    for part in parts:
-        total = total.merge(part)
-    return total
-
-
-def _moments_reference(x: Tensor) -> Moments:
+def moments_reference(x: Tensor) -> Moments:
     """Reference implementation, for one chunk."""
     finite = torch.isfinite(x)
     count, zeros = int(finite.sum()), int((x == 0).sum())
@@ -192,19 +174,14 @@ class ColumnStatistics:
         self.rows += rows
         if not x.numel():
             return
-        if x.is_cpu and x.dtype in (torch.float32, torch.bfloat16, torch.float16) and select_backend(x) == "fused":
+        if choose_moments(x) == "fused":
             numbers, nonzero = x.float().contiguous(), np.zeros(d, dtype=np.float32)
             addresses = (array.ctypes.data for array in (self.squares, self.max_abs, nonzero))
-            if try_kernel(_run_columns, numbers.data_ptr(), rows, d, *addresses):
+            with suppress(KernelError):
+                run_kernel("moments", "columns", numbers.data_ptr(), rows, d, *addresses)
                 self.nonzero += nonzero
                 return
         sizes = x.abs().float()
         self.squares += sizes.double().square().sum(0).cpu().numpy()
         self.max_abs = np.fmax(self.max_abs, sizes.amax(0).cpu().numpy())
         self.nonzero += (x != 0).sum(0).cpu().numpy()
-
-
-def _run_columns(*arguments: Any) -> None:
-    from normscope.ops.fused import moments as loops
-
-    loops.columns(*arguments)

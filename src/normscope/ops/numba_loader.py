@@ -1,26 +1,18 @@
-"""Lazy loading of the fused kernels, which import numba."""
+"""Whether the fused kernels can run, and whether they are already compiled."""
 
 import os
 from pathlib import Path
-from types import ModuleType
 
-from normscope.ops import kernel_mode
-
-_loaded: dict[str, ModuleType] = {}
+from normscope.ops.operation import KernelError, fused_module
 
 
-def kernels(name: str) -> ModuleType | None:
-    """Return a module of kernels; None, after one warning, if numba is missing or fails."""
-    if name not in _loaded:
-        try:
-            from normscope.ops import channel_norm as channels
-            from normscope.ops import rotary
-            from normscope.ops import row_norm as rows
-        except Exception as error:  # whatever the reason, use the reference implementation
-            kernel_mode.disable_kernels(error)
-            return None
-        _loaded.update(channels=channels, rotary=rotary, rows=rows)
-    return _loaded[name]
+def kernels_available() -> bool:
+    """Return whether the kernels can be imported; after one warning if numba is missing or fails."""
+    try:
+        fused_module("row_norm")
+    except KernelError:
+        return False
+    return True
 
 
 def has_compiled_kernels() -> bool:

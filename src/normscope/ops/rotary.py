@@ -1,53 +1,78 @@
-"""Rotary embeddings as differentiable functions on the fused kernels, alone and fused with an RMS norm.
+"""Rotary embedding of queries and keys, alone or after an RMS norm of each head.
 
-`fused/rotary.py` has the kernels. This file chooses the number of threads, saves tensors for the backward pass and
-defines it. The backward pass of a rotation is the inverse rotation, which needs no saved input; with the norm the input
-is saved. Double backward, and everything if numba fails, uses the reference implementation.
+Axes: x is (b, s, heads, e); cos and sin are (s, 1, e/2), or (b, s, 1, e/2) if rows have different positions.
+
+`fused/rotary.py` has the kernels: one pass over memory. The backward pass of a rotation is the inverse rotation, which
+needs no saved input; with the norm the input is saved.
 """
 
-from typing import Any
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from normscope.ops import rotary_dispatch
-from normscope.ops.buffers import (
-    any_requires_grad,
-    constant_vector,
-    empty_float32,
-    empty_float64,
-    fast_apply,
-    needs_differentiable_backward,
-    reference_gradients,
-    to_contiguous_float32,
-)
-from normscope.ops.fused import rotary as loops
-from normscope.ops.kernel_mode import Backend, as_operator, try_kernel
+from normscope.ops.buffers import constant_vector, empty_float32, empty_float64, to_contiguous_float32
+from normscope.ops.norm import reference
+from normscope.ops.norm.reference import Affine
+from normscope.ops.norm.statistic import RMS
+from normscope.ops.operation import Operation, Tensors, run_kernel
+from normscope.ops.registry import choose_rotary
 from normscope.ops.threads import thread_pool_for
+from normscope.scope import Scope
+
+_HEADS = Scope.parse("b s h [e]")
 
 
-def apply_rotary(x: Tensor, cos: Tensor, sin: Tensor, backend: Backend) -> Tensor:
-    """Apply the rotary embedding with tables (s, 1, e/2) to x (b, s, heads, e)."""
-    if backend == "operator":
-        y = _rotary_operator(x, cos, sin, False)
-    elif any_requires_grad(x):
-        y = _apply_rotary(x, cos, sin, False)
-    else:
-        y = _rotate(x, cos, sin, False)
-    result: Tensor = y
-    return result
+def apply_rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotate each head: (a, b) -> (a cos - b sin, a sin + b cos), where a and b are its halves."""
+    if cos.dim() == 4:
+        return apply_rotary(*_flatten_batch(x, cos, sin)).reshape(x.shape)
+    backend = choose_rotary(x, None, cos, sin)
+    if backend == "reference":
+        return apply_rotary_reference(x, cos, sin)
+    y: Tensor = ROTARY(backend, RotaryConfig(inverse=False), x, cos, sin)[0]
+    return y
 
 
-def rms_norm_rotary(x: Tensor, weight: Tensor | None, cos: Tensor, sin: Tensor, eps: float, backend: Backend) -> Tensor:
+def rms_norm_rotary(x: Tensor, weight: Tensor | None, cos: Tensor, sin: Tensor, eps: float) -> Tensor:
     """Apply an RMS norm with a gain over each head, then the rotary embedding."""
-    if backend == "operator":
-        y = _operator(x, weight, cos, sin, eps)
-    elif any_requires_grad(x, weight):
-        y = _apply(x, weight, cos, sin, eps)
-    else:
-        y = _forward(x, weight, cos, sin, eps)
-    result: Tensor = y
-    return result
+    if cos.dim() == 4:
+        x_in_line, cos, sin = _flatten_batch(x, cos, sin)
+        return rms_norm_rotary(x_in_line, weight, cos, sin, eps).reshape(x.shape)
+    backend = choose_rotary(x, weight, cos, sin)
+    if backend == "reference":
+        return rms_norm_rotary_reference(x, weight, cos, sin, eps)
+    y: Tensor = RMS_NORM_ROTARY(backend, NormRotaryConfig(eps), x, weight, cos, sin)[0]
+    return y
+
+
+def _flatten_batch(x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Flatten rows with different positions into one row of b*s tokens, which the kernels support."""
+    return x.flatten(0, 1)[None], cos.flatten(0, 1), sin.flatten(0, 1)
+
+
+def apply_rotary_reference(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Reference implementation of `apply_rotary`."""
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1).to(x.dtype)
+
+
+def rms_norm_rotary_reference(x: Tensor, weight: Tensor | None, cos: Tensor, sin: Tensor, eps: float) -> Tensor:
+    """Reference implementation of `rms_norm_rotary`."""
+    affine = Affine(weight, None, (1, 1, 1, x.shape[-1]))
+    y, _ = reference.normalize_with_batch_statistics(
+        x, _HEADS.bind(x.shape), statistic=RMS, eps=eps, affine=affine, mask=None
+    )
+    return apply_rotary_reference(y, cos, sin)
+
+
+class RotaryConfig(NamedTuple):
+    inverse: bool
+    """Rotate by the opposite angle."""
+
+
+class NormRotaryConfig(NamedTuple):
+    eps: float
 
 
 def _sizes(x: Tensor) -> tuple[int, int, int, int]:
@@ -56,143 +81,76 @@ def _sizes(x: Tensor) -> tuple[int, int, int, int]:
     return b * s, s, heads, e // 2
 
 
-def _rotate(x: Tensor, cos: Tensor, sin: Tensor, inverse: bool) -> Tensor:
+def _rotate(config: RotaryConfig, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor]:
     wide = to_contiguous_float32(x)
     y = torch.empty_like(wide)
-    done = try_kernel(
-        loops.apply_rotary, *thread_pool_for(wide.numel()), wide.data_ptr(), cos.data_ptr(), sin.data_ptr(),
-        y.data_ptr(), *_sizes(wide), inverse,
-    )  # fmt: skip
-    if done:
-        return y.to(x.dtype)
-    return rotary_dispatch.apply_rotary_reference(wide, cos, -sin if inverse else sin).to(x.dtype)
+    arrays = wide.data_ptr(), cos.data_ptr(), sin.data_ptr(), y.data_ptr()
+    run_kernel("rotary", "apply_rotary", thread_pool_for(wide.numel()), *arrays, *_sizes(wide), config.inverse)
+    return (y.to(x.dtype),)
 
 
-class _RotaryFunction(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor, inverse: bool) -> Tensor:
-        ctx.save_for_backward(cos, sin)
-        ctx.inverse = inverse
-        return _rotate(x, cos, sin, inverse)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        cos, sin = ctx.saved_tensors
-        if needs_differentiable_backward(grads[0]):
-            return rotary_dispatch.apply_rotary_reference(grads[0], cos, sin if ctx.inverse else -sin), None, None, None
-        return _rotate(grads[0], cos, sin, not ctx.inverse), None, None, None
+def _reference(config: RotaryConfig, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor]:
+    return (apply_rotary_reference(x, cos, -sin if config.inverse else sin),)
 
 
-_apply_rotary = fast_apply(_RotaryFunction)
-
-
-def _forward(x: Tensor, weight: Tensor | None, cos: Tensor, sin: Tensor, eps: float) -> Tensor:
-    wide = to_contiguous_float32(x)
-    y, gain = torch.empty_like(wide), _gain(weight, x)
-    done = try_kernel(
-        loops.rms_norm_rotary, *thread_pool_for(wide.numel()), wide.data_ptr(), gain.data_ptr(), cos.data_ptr(),
-        sin.data_ptr(), y.data_ptr(), *_sizes(wide), eps,
-    )  # fmt: skip
-    return y.to(x.dtype) if done else rotary_dispatch.rms_norm_rotary_reference(x, weight, cos, sin, eps).contiguous()
-
-
-def _backward(
-    g: Tensor, x: Tensor, weight: Tensor | None, cos: Tensor, sin: Tensor, eps: float, needs_grad: bool
-) -> tuple[Tensor, Tensor]:
-    """Return the gradients of input and gain; the latter is empty if not needed."""
-    wide, gain, g = to_contiguous_float32(x), _gain(weight, x), to_contiguous_float32(g)
-    tokens, e = x.shape[0] * x.shape[1], x.shape[-1]
-    blocks = min(64, tokens)  # depends on the tokens alone, for deterministic results
-    sums = empty_float64(blocks * e if needs_grad else 0)
-    dx, dweight = torch.empty_like(wide), empty_float32(e if needs_grad else 0)
-    done = try_kernel(
-        loops.rms_norm_rotary_backward, *thread_pool_for(wide.numel()), wide.data_ptr(), gain.data_ptr(),
-        cos.data_ptr(), sin.data_ptr(), g.data_ptr(), dx.data_ptr(), dweight.data_ptr(), sums.data_ptr(), blocks,
-        *_sizes(wide), eps, needs_grad,
-    )  # fmt: skip
-    if done:
-        return dx.to(x.dtype), dweight
-    with torch.enable_grad():
-        leaf = weight.detach().requires_grad_() if weight is not None and needs_grad else weight
-        found = _reference_gradients(g, x.detach().requires_grad_(), leaf, cos, sin, eps)
-    dx, dweight = (empty_float32(0) if f is None else f.detach().contiguous() for f in found)
-    return dx, dweight.float()
-
-
-class _NormRotaryFunction(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor | None, cos: Tensor, sin: Tensor, eps: float) -> Tensor:
-        ctx.save_for_backward(x, weight, cos, sin)
-        ctx.eps = eps
-        return _forward(x, weight, cos, sin, eps)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, cos, sin = ctx.saved_tensors
-        if needs_differentiable_backward(grads[0]):
-            return *_reference_gradients(grads[0], x, weight, cos, sin, ctx.eps), None, None, None
-        needs_grad = ctx.needs_input_grad[1]
-        dx, dweight = _backward(grads[0], x, weight, cos, sin, ctx.eps, needs_grad)
-        return dx, dweight.to(weight.dtype) if needs_grad else None, None, None, None
-
-
-_apply = fast_apply(_NormRotaryFunction)
+ROTARY = Operation(
+    "rotary",
+    tensors="x cos sin",
+    config=RotaryConfig,
+    forward=_rotate,
+    reference=_reference,
+    shapes=lambda config, x, cos, sin: (x.new_empty(x.shape),),
+    saves=lambda tensors, outputs: tensors[1:],
+    adjoint=lambda config: RotaryConfig(not config.inverse),
+)
 
 
 def _gain(weight: Tensor | None, x: Tensor) -> Tensor:
     return constant_vector(1.0, x.shape[-1]) if weight is None else to_contiguous_float32(weight)
 
 
-def _reference_gradients(
-    g: Tensor, x: Tensor, weight: Tensor | None, cos: Tensor, sin: Tensor, eps: float
-) -> list[Tensor | None]:
-    return reference_gradients(
-        lambda: rotary_dispatch.rms_norm_rotary_reference(x, weight, cos, sin, eps), (x, weight), g
-    )
+def _norm_rotary(config: NormRotaryConfig, x: Tensor, weight: Tensor | None, cos: Tensor, sin: Tensor) -> tuple[Tensor]:
+    wide, gain = to_contiguous_float32(x), _gain(weight, x)
+    y = torch.empty_like(wide)
+    arrays = wide.data_ptr(), gain.data_ptr(), cos.data_ptr(), sin.data_ptr(), y.data_ptr()
+    run_kernel("rotary", "rms_norm_rotary", thread_pool_for(wide.numel()), *arrays, *_sizes(wide), config.eps)
+    return (y.to(x.dtype),)
 
 
-_rotary_operator = as_operator("normscope::rotary", _rotate)
-_operator = as_operator("normscope::rms_norm_rotary", _forward)
-_backward_operator = as_operator("normscope::rms_norm_rotary_backward", _backward)
+def _norm_rotary_backward(
+    config: NormRotaryConfig, grads: Tensors, saved: Tensors, needed: list[bool]
+) -> tuple[Tensor, Tensor | None]:
+    x, weight, cos, sin = saved
+    assert x is not None
+    assert cos is not None
+    assert sin is not None
+    assert grads[0] is not None
+    wide, gain, g = to_contiguous_float32(x), _gain(weight, x), to_contiguous_float32(grads[0])
+    tokens, e = x.shape[0] * x.shape[1], x.shape[-1]
+    blocks = min(64, tokens)  # depends on the tokens alone, for deterministic results
+    sums = empty_float64(blocks * e if needed[1] else 0)
+    dx, dweight = torch.empty_like(wide), empty_float32(e if needed[1] else 0)
+    tensors = wide, gain, cos, sin, g, dx, dweight, sums
+    run_kernel(
+        "rotary", "rms_norm_rotary_backward", thread_pool_for(wide.numel()), *[t.data_ptr() for t in tensors], blocks,
+        *_sizes(wide), config.eps, needed[1],
+    )  # fmt: skip
+    return dx.to(x.dtype), dweight.to(weight.dtype) if weight is not None and needed[1] else None
 
 
-@_rotary_operator.register_fake
-def _(x: Tensor, cos: Tensor, sin: Tensor, inverse: bool) -> Tensor:
-    return x.new_empty(x.shape)
+def _norm_rotary_reference(
+    config: NormRotaryConfig, x: Tensor, weight: Tensor | None, cos: Tensor, sin: Tensor
+) -> tuple[Tensor]:
+    return (rms_norm_rotary_reference(x, weight, cos, sin, config.eps).contiguous(),)
 
 
-@_operator.register_fake
-def _(x: Tensor, weight: Any, cos: Tensor, sin: Tensor, eps: float) -> Tensor:
-    return x.new_empty(x.shape)
-
-
-@_backward_operator.register_fake
-def _(
-    g: Tensor, x: Tensor, weight: Any, cos: Tensor, sin: Tensor, eps: float, needs_grad: bool
-) -> tuple[Tensor, Tensor]:
-    return x.new_empty(x.shape), x.new_empty(x.shape[-1] if needs_grad else 0, dtype=torch.float32)
-
-
-def _setup_rotary_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    _, cos, sin, ctx.inverse = inputs
-    ctx.save_for_backward(cos, sin)
-
-
-def _rotary_operator_backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-    return _rotary_operator(g, *ctx.saved_tensors, not ctx.inverse), None, None, None
-
-
-def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    *tensors, ctx.eps = inputs
-    ctx.save_for_backward(*tensors)
-
-
-def _operator_backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-    x, weight, cos, sin = ctx.saved_tensors
-    needs_grad = ctx.needs_input_grad[1]
-    dx, dweight = _backward_operator(g, x, weight, cos, sin, ctx.eps, needs_grad)
-    return dx, dweight.to(weight.dtype) if needs_grad else None, None, None, None
-
-
-_rotary_operator.register_autograd(_rotary_operator_backward, setup_context=_setup_rotary_context)
-_operator.register_autograd(_operator_backward, setup_context=_setup_context)
+RMS_NORM_ROTARY = Operation(
+    "rms_norm_rotary",
+    tensors="x weight? cos sin",
+    config=NormRotaryConfig,
+    forward=_norm_rotary,
+    backward=_norm_rotary_backward,
+    reference=_norm_rotary_reference,
+    shapes=lambda config, x, weight, cos, sin: (x.new_empty(x.shape),),
+    gradient_of=(0, 1),
+)

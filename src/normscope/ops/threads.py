@@ -3,7 +3,6 @@
 import ctypes
 import os
 from functools import lru_cache
-from typing import NamedTuple
 
 import torch
 
@@ -11,13 +10,11 @@ _MIN_PARALLEL_SIZE = 1 << 15
 """Below this number of elements, one thread is faster."""
 
 
-class ThreadPool(NamedTuple):
-    """The number of threads, and the addresses of GOMP_parallel, omp_get_thread_num and omp_get_num_threads."""
+ThreadPool = tuple[int, int, int, int]
+"""The number of threads, and the addresses of GOMP_parallel, omp_get_thread_num and omp_get_num_threads.
 
-    threads: int
-    fork: int
-    number: int
-    team: int
+A plain tuple, because numba takes five times as long to accept a named one.
+"""
 
 
 def _openmp() -> tuple[int, int, int] | None:
@@ -32,7 +29,7 @@ def _openmp() -> tuple[int, int, int] | None:
 
 
 _openmp_functions = _openmp()
-_single_thread = ThreadPool(1, 0, 0, 0)
+_single_thread: ThreadPool = (1, 0, 0, 0)
 
 
 def _disable_threads_after_fork() -> None:
@@ -55,4 +52,4 @@ def thread_pool_for(numbers: int, max_threads: int | None = None) -> ThreadPool:
 
 @lru_cache(maxsize=64)
 def _pool(threads: int, functions: tuple[int, int, int]) -> ThreadPool:
-    return _single_thread if threads == 1 else ThreadPool(threads, *functions)
+    return _single_thread if threads == 1 else (threads, *functions)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import torch
 
 from normscope.ops.kernel_mode import select_backend
-from normscope.ops.numba_loader import kernels
+from normscope.ops.numba_loader import kernels_available
 
 
 def environment(device: torch.device, dtype: torch.dtype, threads: int) -> dict[str, str]:
@@ -16,7 +16,7 @@ def environment(device: torch.device, dtype: torch.dtype, threads: int) -> dict[
         device, dtype: Device and dtype of matrix products.
         threads: Number of threads on an idle machine. Using fewer while the machine is busy keeps the bits.
     """
-    fused = device.type == "cpu" and select_backend() == "fused" and kernels("rows") is not None
+    fused = device.type == "cpu" and select_backend() == "fused" and kernels_available()
     return {
         "device": str(device),
         "precision": str(dtype).removeprefix("torch."),

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from normscope.checks import is_number
-from normscope.ops.statistic import StatisticName
+from normscope.ops.norm.statistic import StatisticName
 from normscope.tracing.function_kinds import CLAMPS
 from normscope.tracing.module_trials import (
     TOLERANCE_ULPS,

@@ -3,7 +3,7 @@
 from normscope.models.config_json import config_to_json
 from normscope.models.summary import describe_model
 from normscope.ops.kernel_mode import select_backend
-from normscope.ops.numba_loader import has_compiled_kernels, kernels
+from normscope.ops.numba_loader import has_compiled_kernels, kernels_available
 from normscope.runs.events import NoticeEvent, StartedEvent
 from normscope.training.session import TrainingSession
 
@@ -55,4 +55,4 @@ def startup_notices(session: TrainingSession) -> list[str]:
 
 def must_compile_kernels() -> bool:
     """Whether fused kernels will be used but are not in numba's cache yet."""
-    return select_backend() == "fused" and kernels("rows") is not None and not has_compiled_kernels()
+    return select_backend() == "fused" and kernels_available() and not has_compiled_kernels()

@@ -6,6 +6,7 @@ A faster path joins the proof by adding itself to `PATHS`: then every test of th
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,12 +14,12 @@ import torch
 from torch import Tensor, nn
 
 import normscope as ns
-from normscope.ops.kernel_mode import reference_kernels
+from normscope.ops.kernel_mode import use_kernels
 
 Path = Callable[[], contextlib.AbstractContextManager[None]]
 
-PATHS: dict[str, Path] = {"reference": reference_kernels, "fused": contextlib.nullcontext}
-"""What can compute a norm, each with a context that switches it on."""
+PATHS: dict[str, Path] = {"reference": partial(use_kernels, "reference"), "fused": partial(use_kernels, "fused")}
+"""What can compute a norm, each with a context that switches it on. `tests/ops/norm/test_torch_norm.py` has torch's."""
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 HALVES = (torch.bfloat16, torch.float16)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import normscope as ns
-from normscope.ops.statistic import StatisticName
+from normscope.ops.norm.statistic import StatisticName
 from tests.blocks.norm import definition
 from tests.blocks.norm.cases import randn, scramble
 from tests.blocks.norm.definition import RandomScope, fixed, masks, scopes, spread

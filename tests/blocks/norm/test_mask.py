@@ -13,7 +13,7 @@ from torch import Tensor
 import normscope as ns
 from normscope.blocks.norm.checks import NormState
 from normscope.errors import DtypeError, NormscopeError, ShapeError
-from normscope.ops.statistic import StatisticName
+from normscope.ops.norm.statistic import StatisticName
 from tests.blocks.norm.cases import close, close_gradients, close_states, randn, scramble
 from tests.blocks.norm.definition import RandomScope, fixed, masks, scopes
 

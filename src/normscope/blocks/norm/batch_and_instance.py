@@ -11,7 +11,7 @@ from normscope.blocks.norm.checks import channel_axes, resolve_scope
 from normscope.blocks.norm.norm import Device, Norm, ScopeText
 from normscope.blocks.torch_tools import is_fx_proxy
 from normscope.errors import ShapeError
-from normscope.ops.norm_reference import check_floating
+from normscope.ops.norm.reference import check_floating
 from normscope.scope import Plan
 
 

@@ -11,7 +11,7 @@ from normscope.blocks.checks import check_mask_tensor
 from normscope.checks import check_flags, is_integer, is_number
 from normscope.errors import ConfigError, ScopeError, ShapeError, TransformError
 from normscope.ops.kernel_mode import is_exporting_or_tracing, is_function_transform_active
-from normscope.ops.statistic import Statistic
+from normscope.ops.norm.statistic import RMS, Statistic
 from normscope.scope import Plan, Scope
 from normscope.scope.grammar import flatten_axes
 from normscope.scope.plan import dimensions
@@ -27,9 +27,11 @@ def check_settings(
     check_eps(eps)
     if state is not None and state not in get_args(NormState):
         raise ConfigError(f"state={state!r} is not known; choose None or one of {', '.join(get_args(NormState))}")
+    if state is not None and not statistic.running_buffers:
+        raise ConfigError(f"statistic={statistic.name!r} cannot be tracked; leave state={state!r} out")
     if momentum is not None and not (is_number(momentum) and 0 <= momentum <= 1):
         raise ConfigError(f"momentum={momentum!r} must lie between 0 and 1, or be None for an average over all batches")
-    if state == "power" and (statistic.centers or momentum is None):
+    if state == "power" and (statistic is not RMS or momentum is None):
         raise ConfigError(
             f"state='power' needs statistic='rms' and a momentum, but got {statistic.name!r} and {momentum}"
         )

@@ -5,9 +5,10 @@ from torch import Tensor
 from normscope.blocks.checks import check_same_device
 from normscope.blocks.norm import checks
 from normscope.errors import ConfigError, DtypeError, ShapeError
-from normscope.ops import dispatch, norm_reference
-from normscope.ops.norm_reference import Affine
-from normscope.ops.statistic import Statistic, StatisticName
+from normscope.ops.norm import normalize as norm
+from normscope.ops.norm import reference
+from normscope.ops.norm.reference import Affine
+from normscope.ops.norm.statistic import Statistic, StatisticName
 from normscope.scope import Axes, Plan, Scope
 
 # Parsed once: torch.compile cannot trace the parser.
@@ -19,7 +20,7 @@ def normalize(
     scope: str | Scope,
     /,
     *,
-    statistic: StatisticName = "standardize",
+    statistic: StatisticName | Statistic = "standardize",
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     affine: str | Axes | None = None,
@@ -45,17 +46,17 @@ def normalize(
     >>> bool(y.reshape(2, 3, 2, 4, 4).mean(2).abs().max() < 1e-6)
     True
     """
-    norm_reference.check_floating(x)
+    reference.check_floating(x)
     checks.check_eps(eps)
     scope = Scope.parse(scope)
     checks.check_names(scope)
     plan = scope.bind(x.shape, **sizes)
     checks.check_mask_axes(mask, x, scope, plan, () if affine is None else Axes.parse(affine).names)
-    return dispatch.normalize(
+    return norm.normalize(
         x,
         plan,
         statistic=Statistic.named(statistic),
-        eps=norm_reference.default_eps(x) if eps is None else eps,
+        eps=reference.default_eps(x) if eps is None else eps,
         affine=_check_affine(x, scope, plan, affine, weight, bias),
         mask=mask,
     )
@@ -78,7 +79,7 @@ def _check_affine(
             raise DtypeError(f"the {name} must be a tensor, but got {type(parameter).__name__}")
         if not parameter.is_floating_point():
             raise DtypeError(f"the {name} must be of floats, but got {parameter.dtype}; convert it with .float()")
-        norm_reference.check_dense(parameter, f"the {name} of a norm")
+        reference.check_dense(parameter, f"the {name} of a norm")
         check_same_device(f"the {name}", parameter.device, x.device)
         if tuple(parameter.shape) != wanted:
             raise ShapeError(

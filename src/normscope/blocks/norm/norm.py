@@ -11,12 +11,12 @@ from normscope.blocks.norm.checks import NormState
 from normscope.blocks.torch_tools import BaseModule, is_fx_proxy
 from normscope.checks import check_flags
 from normscope.errors import ShapeError
-from normscope.ops import dispatch, norm_reference
-from normscope.ops.distributed import is_shared
-from normscope.ops.memory_layout import is_row_norm
-from normscope.ops.norm_reference import Affine, NormStatistics
-from normscope.ops.power_norm import PowerNormState, power_norm_step
-from normscope.ops.statistic import STANDARDIZE, Statistic, StatisticName
+from normscope.ops.norm import normalize, reference
+from normscope.ops.norm.distributed import is_shared
+from normscope.ops.norm.memory_layout import is_row_norm
+from normscope.ops.norm.power_norm import PowerNormState, power_norm_step
+from normscope.ops.norm.reference import Affine, NormStatistics
+from normscope.ops.norm.statistic import STANDARDIZE, Statistic, StatisticName
 from normscope.ops.symbolic_sizes import is_known
 from normscope.runtime.devices import check_device
 from normscope.scope import Axes, Plan, Scope
@@ -96,7 +96,7 @@ class Norm(BaseModule):
         scope: ScopeText,
         /,
         *,
-        statistic: StatisticName = "standardize",
+        statistic: StatisticName | Statistic = "standardize",
         state: NormState | None = None,
         affine: str | None = None,
         bias: bool = True,
@@ -175,31 +175,32 @@ class Norm(BaseModule):
     def forward(self, input: Tensor, mask: Tensor | None = None) -> Tensor:
         if is_fx_proxy(input):
             return self._fx_call(input, mask)
-        norm_reference.check_floating(input)
+        reference.check_floating(input)
         plan, broadcast_shape, is_row_norm = self._plan_for(input.shape)
         if mask is not None:
             checks.check_mask_axes(mask, input, self.scope, plan, self.features)
-        eps = norm_reference.default_eps(input) if self.eps is None else self.eps
+        eps = reference.default_eps(input) if self.eps is None else self.eps
         affine = self._affine(broadcast_shape, is_row_norm)
         if self.state is None and not (self.sync and is_shared(True)):
-            return dispatch.normalize(input, plan, statistic=self.statistic, eps=eps, affine=affine, mask=mask)
+            return normalize.normalize(input, plan, statistic=self.statistic, eps=eps, affine=affine, mask=mask)
         self._check_plan(plan)
         square = self.running_var if self.running_square is None else self.running_square
         if square is not None and self._uses_running_stats():
             broadcast_shape = plan.broadcast_shape(self.tracked)
             mean = None if self.running_mean is None else self.running_mean.reshape(broadcast_shape)
-            return dispatch.normalize_with_running_statistics(
-                input, plan, mean, square.reshape(broadcast_shape), eps=eps, affine=affine, mask=mask
+            square = square.reshape(broadcast_shape)
+            return normalize.normalize_with_running_statistics(
+                input, plan, mean, square, statistic=self.statistic, eps=eps, affine=affine, mask=mask
             )
         if self.state == "power":
             checks.check_custom_backward()
         power = self._power_state()
         if power is not None:
             return power_norm_step(input, plan, power, eps=eps, affine=affine, mask=mask, sync=self.sync)
-        normalize = dispatch.normalize_with_statistics
+        compute = normalize.normalize_with_statistics
         if is_shared(self.sync):
-            normalize = partial(norm_reference.normalize_with_batch_statistics, sync=True)
-        y, statistics = normalize(input, plan, statistic=self.statistic, eps=eps, affine=affine, mask=mask)
+            compute = partial(reference.normalize_with_batch_statistics, sync=True)
+        y, statistics = compute(input, plan, statistic=self.statistic, eps=eps, affine=affine, mask=mask)
         if square is not None and self._updates_running_stats():
             self._update_running_stats(statistics, plan, masked=mask is not None)
         return y

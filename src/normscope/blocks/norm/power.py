@@ -13,7 +13,7 @@ class PowerNorm(Norm):
 
     Formula:
         y = x / psi * weight + bias           psi^2: the running mean of x^2 over the previous batches
-        The backward pass is the paper's approximation; see `normscope.ops.power_norm`.
+        The backward pass is the paper's approximation; see `normscope.ops.norm.power_norm`.
 
     Scope:
         `[...] d`: each feature over all tokens. For images, pass the scope `[n] c [...]`.

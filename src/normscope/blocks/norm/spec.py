@@ -11,7 +11,7 @@ from normscope.blocks.norm.checks import NormState
 from normscope.blocks.norm.norm import Norm
 from normscope.checks import check_flags, short_repr
 from normscope.errors import ConfigError
-from normscope.ops.statistic import Statistic, StatisticName
+from normscope.ops.norm.statistic import Statistic, StatisticName
 from normscope.scope import Axes, Scope
 
 

@@ -6,10 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normscope.ops import dispatch, kernel_mode
+from normscope.ops import kernel_mode
 from normscope.ops.activations import activate
-from normscope.ops.norm_reference import Affine
-from normscope.ops.statistic import Statistic
+from normscope.ops.norm import normalize as norm
+from normscope.ops.norm.reference import Affine
+from normscope.ops.norm.statistic import Statistic
 from normscope.scope import Scope
 from normscope.tracing.module_trials import own_attributes
 from normscope.tracing.norm_formula import NormFormula
@@ -87,7 +88,7 @@ def _normalize(
     eps = formula.eps if formula.eps_name is None else getattr(module, formula.eps_name)
     plan = _LAST_AXIS.bind(x.shape)
     affine = Affine(weight, bias, plan.broadcast_shape(_ITS_GAIN))
-    return dispatch.normalize(x, plan, statistic=Statistic.named(formula.statistic), eps=eps, affine=affine, mask=None)
+    return norm.normalize(x, plan, statistic=Statistic.named(formula.statistic), eps=eps, affine=affine, mask=None)
 
 
 _classes: dict[type[nn.Module], type[nn.Module]] = {}

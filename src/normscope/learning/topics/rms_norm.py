@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from normscope.blocks.norm import RMSNorm
 from normscope.learning.inputs import TEXT_AXES, needs_rank
 from normscope.learning.lesson import Lesson, Step, Topic
-from normscope.ops.norm_reference import default_eps
+from normscope.ops.norm.reference import default_eps
 
 TOKENS = (((3.0, -4.0, 0.0), (10.0, 10.0, 10.0)),)
 """A sequence of two tokens of width three."""

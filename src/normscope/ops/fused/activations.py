@@ -4,13 +4,11 @@ A forward kernel maps the input to the result; a backward kernel maps the input 
 gradient of the input. Gated activations also take a gate. NaN and infinity behave as in torch.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 
-from normscope.ops.fused.compiler import compiled, float32_at, fma, vectorize
-from normscope.ops.fused.elementwise import ElementwiseKernel
+from normscope.ops.fused.compiler import Function, compiled, float32_at, fma, uncached, vectorize
 from normscope.ops.fused.math_functions import normal_cdf_pdf, sigmoids, times_sigmoid
+from normscope.ops.fused.parallel import run_parallel
 
 _ZERO, _ONE, _TWO, _THREE = np.float32(0.0), np.float32(1.0), np.float32(2.0), np.float32(3.0)
 
@@ -65,104 +63,135 @@ def _silu_slope(x):
     return up * fma(x, down, _ONE)
 
 
-def _relu2_values(first, last, x, y, _c, _d, _e):
-    vectorize()
-    xs, ys = float32_at(x), float32_at(y)
-    for i in range(first, last):
-        positive = _relu(xs[i])
-        ys[i] = positive * positive
+@compiled
+def _relu2(x):
+    positive = _relu(x)
+    return positive * positive
 
 
-def _relu2_slopes(first, last, x, g, dx, _d, _e):
-    vectorize()
-    xs, gs, dxs = float32_at(x), float32_at(g), float32_at(dx)
-    for i in range(first, last):
-        dxs[i] = _ZERO if xs[i] <= 0 else gs[i] * (_TWO * xs[i])
+# Gradients of the input, given the gradient v of the result.
+@compiled
+def _relu2_gradient(x, v):
+    return _ZERO if x <= 0 else v * (_TWO * x)
 
 
-def _gelu_tanh_values(first, last, x, y, _c, _d, _e):
-    vectorize()
-    xs, ys = float32_at(x), float32_at(y)
-    for i in range(first, last):
-        ys[i] = gelu_tanh(xs[i])
+@compiled
+def _relu_gradient(x, v):
+    return _ZERO if x <= 0 else v
 
 
-def _gelu_tanh_slopes(first, last, x, g, dx, _d, _e):
-    vectorize()
-    xs, gs, dxs = float32_at(x), float32_at(g), float32_at(dx)
-    for i in range(first, last):
-        dxs[i] = gs[i] * _gelu_tanh_slope(xs[i])
+@compiled
+def _gelu_gradient(x, v):
+    return v * _gelu_slope(x)
 
 
-def _silu_values(first, last, x, y, _c, _d, _e):
-    vectorize()
-    xs, ys = float32_at(x), float32_at(y)
-    for i in range(first, last):
-        ys[i] = silu(xs[i])
+@compiled
+def _gelu_tanh_gradient(x, v):
+    return v * _gelu_tanh_slope(x)
 
 
-def _silu_slopes(first, last, x, g, dx, _d, _e):
-    vectorize()
-    xs, gs, dxs = float32_at(x), float32_at(g), float32_at(dx)
-    for i in range(first, last):
-        dxs[i] = gs[i] * _silu_slope(xs[i])
+@compiled
+def _silu_gradient(x, v):
+    return v * _silu_slope(x)
 
 
-def _swiglu_values(first, last, gate, up, y, _d, _e):
-    vectorize()
-    gates, ups, ys = float32_at(gate), float32_at(up), float32_at(y)
-    for i in range(first, last):
-        ys[i] = silu(gates[i]) * ups[i]
+def _plain_loops(function: Function, gradient: Function) -> tuple[Function, Function]:
+    """Return the loops y = function(x) and dx = gradient(x, g), with both functions inlined."""
+
+    @uncached
+    def forward(first, last, x, y):
+        vectorize()
+        for i in range(first, last):
+            y[i] = function(x[i])
+
+    @uncached
+    def backward(first, last, x, g, dx):
+        vectorize()
+        for i in range(first, last):
+            dx[i] = gradient(x[i], g[i])
+
+    return forward, backward
 
 
-def _swiglu_slopes(first, last, gate, up, g, dgate, dup):
-    vectorize()
-    gates, ups, gs, dgates, dups = float32_at(gate), float32_at(up), float32_at(g), float32_at(dgate), float32_at(dup)
-    for i in range(first, last):
-        dgates[i] = gs[i] * ups[i] * _silu_slope(gates[i])
-        dups[i] = gs[i] * silu(gates[i])
+def _gated_loops(function: Function, gradient: Function) -> tuple[Function, Function]:
+    """Return the loops y = function(gate) * up, and those of the gradients of gate and up."""
+
+    @uncached
+    def forward(first, last, gate, up, y):
+        vectorize()
+        for i in range(first, last):
+            y[i] = function(gate[i]) * up[i]
+
+    @uncached
+    def backward(first, last, gate, up, g, dgate, dup):
+        vectorize()
+        for i in range(first, last):
+            dgate[i] = gradient(gate[i], g[i] * up[i])
+            dup[i] = g[i] * function(gate[i])
+
+    return forward, backward
 
 
-def _reglu_values(first, last, gate, up, y, _d, _e):
-    vectorize()
-    gates, ups, ys = float32_at(gate), float32_at(up), float32_at(y)
-    for i in range(first, last):
-        ys[i] = _relu(gates[i]) * ups[i]
+_relu2_forward, _relu2_backward = _plain_loops(_relu2, _relu2_gradient)
+_gelu_tanh_forward, _gelu_tanh_backward = _plain_loops(gelu_tanh, _gelu_tanh_gradient)
+_silu_forward, _silu_backward = _plain_loops(silu, _silu_gradient)
+_swiglu_forward, _swiglu_backward = _gated_loops(silu, _silu_gradient)
+_reglu_forward, _reglu_backward = _gated_loops(_relu, _relu_gradient)
+_geglu_forward, _geglu_backward = _gated_loops(gelu, _gelu_gradient)
+
+KINDS = ("relu2", "gelu-tanh", "silu", "swiglu", "reglu", "geglu")
+_RELU2, _GELU_TANH, _SILU, _SWIGLU, _REGLU, _GEGLU = range(len(KINDS))
+_STRIDE = 64  # values: the share of a thread starts at a cache line, and at a step of the vectorized loop
 
 
-def _reglu_slopes(first, last, gate, up, g, dgate, dup):
-    vectorize()
-    gates, ups, gs, dgates, dups = float32_at(gate), float32_at(up), float32_at(g), float32_at(dgate), float32_at(dup)
-    for i in range(first, last):
-        dgates[i] = _ZERO if gates[i] <= 0 else gs[i] * ups[i]
-        dups[i] = gs[i] * _relu(gates[i])
+@compiled
+def _share(part, parts, count):
+    steps = -(-count // _STRIDE)
+    return steps * part // parts * _STRIDE, min(steps * (part + 1) // parts * _STRIDE, count)
 
 
-def _geglu_values(first, last, gate, up, y, _d, _e):
-    vectorize()
-    gates, ups, ys = float32_at(gate), float32_at(up), float32_at(y)
-    for i in range(first, last):
-        ys[i] = gelu(gates[i]) * ups[i]
+@compiled
+def _forward_part(part, parts, kind, x, up, y, count):
+    (first, last), xs, ups, ys = _share(part, parts, count), float32_at(x), float32_at(up), float32_at(y)
+    if kind == _RELU2:
+        _relu2_forward(first, last, xs, ys)
+    elif kind == _GELU_TANH:
+        _gelu_tanh_forward(first, last, xs, ys)
+    elif kind == _SILU:
+        _silu_forward(first, last, xs, ys)
+    elif kind == _SWIGLU:
+        _swiglu_forward(first, last, xs, ups, ys)
+    elif kind == _REGLU:
+        _reglu_forward(first, last, xs, ups, ys)
+    else:
+        _geglu_forward(first, last, xs, ups, ys)
 
 
-def _geglu_slopes(first, last, gate, up, g, dgate, dup):
-    vectorize()
-    gates, ups, gs, dgates, dups = float32_at(gate), float32_at(up), float32_at(g), float32_at(dgate), float32_at(dup)
-    for i in range(first, last):
-        dgates[i] = gs[i] * ups[i] * _gelu_slope(gates[i])
-        dups[i] = gs[i] * gelu(gates[i])
+@compiled
+def _backward_part(part, parts, kind, x, up, g, dx, dup, count):
+    (first, last), xs, ups, gs = _share(part, parts, count), float32_at(x), float32_at(up), float32_at(g)
+    dxs, dups = float32_at(dx), float32_at(dup)
+    if kind == _RELU2:
+        _relu2_backward(first, last, xs, gs, dxs)
+    elif kind == _GELU_TANH:
+        _gelu_tanh_backward(first, last, xs, gs, dxs)
+    elif kind == _SILU:
+        _silu_backward(first, last, xs, gs, dxs)
+    elif kind == _SWIGLU:
+        _swiglu_backward(first, last, xs, ups, gs, dxs, dups)
+    elif kind == _REGLU:
+        _reglu_backward(first, last, xs, ups, gs, dxs, dups)
+    else:
+        _geglu_backward(first, last, xs, ups, gs, dxs, dups)
 
 
-class ActivationKernels(NamedTuple):
-    forward: ElementwiseKernel
-    backward: ElementwiseKernel
+@compiled
+def forward(pool, kind, x, up, y, count):
+    """Compute y of `count` values. Arrays are passed as addresses; `up` is 0 if the activation is not gated."""
+    run_parallel(pool, _forward_part, (kind, x, up, y, count))
 
 
-KERNELS = {
-    "relu2": ActivationKernels(ElementwiseKernel(_relu2_values), ElementwiseKernel(_relu2_slopes)),
-    "gelu-tanh": ActivationKernels(ElementwiseKernel(_gelu_tanh_values), ElementwiseKernel(_gelu_tanh_slopes)),
-    "silu": ActivationKernels(ElementwiseKernel(_silu_values), ElementwiseKernel(_silu_slopes)),
-    "swiglu": ActivationKernels(ElementwiseKernel(_swiglu_values), ElementwiseKernel(_swiglu_slopes)),
-    "reglu": ActivationKernels(ElementwiseKernel(_reglu_values), ElementwiseKernel(_reglu_slopes)),
-    "geglu": ActivationKernels(ElementwiseKernel(_geglu_values), ElementwiseKernel(_geglu_slopes)),
-}
+@compiled
+def backward(pool, kind, x, up, g, dx, dup, count):
+    """Compute dx and, if gated, dup from the gradient g of y."""
+    run_parallel(pool, _backward_part, (kind, x, up, g, dx, dup, count))

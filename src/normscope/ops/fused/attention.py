@@ -167,15 +167,12 @@ def _forward_part(part, parts, q, k, v, y, workspace, workspace_size, items, s, 
 
 
 @compiled
-def forward(
-    threads, fork, number, team, q, k, v, y, workspace, workspace_size, items, s, kv_heads, group, e, back, ahead
-):
+def forward(pool, q, k, v, y, workspace, workspace_size, items, s, kv_heads, group, e, back, ahead):
     """y (b, s, heads, e) of q (the same), k and v (b, s, kv_heads, e), all given by their addresses.
 
     At `workspace` there are `workspace_size` float32 numbers for each thread (see `forward_workspace_size`).
     """
-    run_parallel(
-        threads, fork, number, team, _forward_part,
+    run_parallel(pool, _forward_part,
         (q, k, v, y, workspace, workspace_size, items, s, kv_heads, group, e, back, ahead),
     )  # fmt: skip
 
@@ -261,12 +258,11 @@ def _backward_part(
 
 @compiled
 def backward(
-    threads, fork, number, team, q, k, v, g, dq, dk, dv, workspace, workspace_size, items, s, kv_heads, group, e, back,
+    pool, q, k, v, g, dq, dk, dv, workspace, workspace_size, items, s, kv_heads, group, e, back,
     ahead,
 ):  # fmt: skip
     """Compute dq, dk and dv from the gradient g of y. `workspace` holds `workspace_size` float32 numbers per thread."""
-    run_parallel(
-        threads, fork, number, team, _backward_part,
+    run_parallel(pool, _backward_part,
         (q, k, v, g, dq, dk, dv, workspace, workspace_size, items, s, kv_heads, group, e, back, ahead),
     )  # fmt: skip
 

@@ -138,7 +138,7 @@ def _forward_part(
 
 @compiled
 def forward(
-    threads, fork, number, team, x, weight, bias, mask, y, means, squares, counts, groups, planes_per_group, channels,
+    pool, x, weight, bias, mask, y, means, squares, counts, groups, planes_per_group, channels,
     spatial, group_size, across_batch, eps, centered, has_mask, use_running_stats,
 ):  # fmt: skip
     """Compute y and the mean, second moment and count of each group.
@@ -147,8 +147,7 @@ def forward(
 
     Arrays are passed as addresses; `mask` has a byte per sample and position.
     """
-    run_parallel(
-        threads, fork, number, team, _forward_part,
+    run_parallel(pool, _forward_part,
         (x, weight, bias, mask, y, means, squares, counts, groups, planes_per_group, channels, spatial, group_size,
         across_batch, eps, centered, has_mask, use_running_stats),
     )  # fmt: skip
@@ -275,13 +274,12 @@ def _add_samples(sums, result, planes, channels):
 
 @compiled
 def backward(
-    threads, fork, number, team, x, weight, mask, g, dx, dweight, dbias, means, squares, sums, groups, planes_per_group,
+    pool, x, weight, mask, g, dx, dweight, dbias, means, squares, sums, groups, planes_per_group,
     channels, spatial, group_size, across_batch, eps, centered, has_mask, use_running_stats,
 ):  # fmt: skip
     """Compute dx, dweight and dbias. `sums` holds two float64 numbers per plane."""
     gains, biases = sums, sums + 8 * groups * planes_per_group
-    run_parallel(
-        threads, fork, number, team, _backward_part,
+    run_parallel(pool, _backward_part,
         (x, weight, mask, g, dx, means, squares, gains, biases, groups, planes_per_group, channels, spatial, group_size,
          across_batch, eps, centered, has_mask, use_running_stats),
     )  # fmt: skip

@@ -124,7 +124,7 @@ def _scale_part(part, parts, x, mask, y, means, factors, shifts, batch, blocks, 
 
 @compiled
 def forward(
-    threads, fork, number, team, x, weight, bias, mask, y, group_means, group_squares, counts, workspace, batch, blocks,
+    pool, x, weight, bias, mask, y, group_means, group_squares, counts, workspace, batch, blocks,
     rows, channels, group_size, eps, centered, has_mask, use_running_stats,
 ):  # fmt: skip
     """Compute y and the mean, second moment and count of each group.
@@ -142,8 +142,7 @@ def forward(
                 float32_at(x + 4 * n * rows * channels), byte_at(mask + n * rows), float64_at(means + 8 * n * channels),
                 rows, channels, centered, has_mask,
             )  # fmt: skip
-        run_parallel(
-            threads, fork, number, team, _measure_part,
+        run_parallel(pool, _measure_part,
             (x, mask, means, sums, counts, batch, blocks, rows, channels, has_mask),
         )  # fmt: skip
     for n in range(batch):
@@ -164,8 +163,7 @@ def forward(
             float32_at(bias), float64_at(means + at), float64_at(factors + at), float64_at(shifts + at), channels,
             group_size, eps,
         )  # fmt: skip
-    run_parallel(
-        threads, fork, number, team, _scale_part,
+    run_parallel(pool, _scale_part,
         (x, mask, y, means, factors, shifts, batch, blocks, rows, channels, has_mask),
     )  # fmt: skip
 
@@ -263,7 +261,7 @@ def _cast_to_float32(numbers, result, count):
 
 @compiled
 def backward(
-    threads, fork, number, team, x, weight, mask, g, dx, dweight, dbias, group_means, group_squares, counts, workspace,
+    pool, x, weight, mask, g, dx, dweight, dbias, group_means, group_squares, counts, workspace,
     batch, blocks, rows, channels, group_size, eps, centered, has_mask, use_running_stats,
 ):  # fmt: skip
     """Compute dx, dweight and dbias.
@@ -279,8 +277,7 @@ def backward(
             float64_at(means)[n * channels + c] = float64_at(group_means)[n * groups + c // group_size]
     for c in range(channels):
         float64_at(gain)[c], float64_at(bias)[c] = 0.0, 0.0
-    run_parallel(
-        threads, fork, number, team, _backward_sums_part, (x, mask, g, means, sums, batch, blocks, rows, channels,
+    run_parallel(pool, _backward_sums_part, (x, mask, g, means, sums, batch, blocks, rows, channels,
         has_mask)
     )  # fmt: skip
     for n in range(batch):
@@ -293,7 +290,6 @@ def backward(
         )  # fmt: skip
     _cast_to_float32(float64_at(gain), float32_at(dweight), channels)
     _cast_to_float32(float64_at(bias), float32_at(dbias), channels)
-    run_parallel(
-        threads, fork, number, team, _gradient_part,
+    run_parallel(pool, _gradient_part,
         (x, mask, g, dx, means, sums, batch, blocks, rows, channels, has_mask, use_running_stats),
     )  # fmt: skip

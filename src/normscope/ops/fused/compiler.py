@@ -27,6 +27,12 @@ def compiled(function: Function) -> Function:
     return loop
 
 
+def uncached(function: Function) -> Function:
+    """Compile a function that is made by another function, which numba cannot cache; its cached callers include it."""
+    loop: Function = numba.njit(function, **OPTIONS)
+    return loop
+
+
 @intrinsic
 def vectorize(_: Any) -> Any:
     """Call as the first line of an innermost function to vectorize its loops.

@@ -142,9 +142,7 @@ def _mean(losses, rows, count):
 
 
 @compiled
-def forward(
-    threads, fork, number, team, logits, targets, gradient, losses, loss, invalid, rows, d, ignored, cap, needs_grad
-):
+def forward(pool, logits, targets, gradient, losses, loss, invalid, rows, d, ignored, cap, needs_grad):
     """Compute the mean loss and, if needed, the gradient of all logits. A cap of 0 means no cap.
 
     At `losses` there is room for a float64 a row; at `gradient` for as much as the logits, or for a row a thread. Where
@@ -152,8 +150,7 @@ def forward(
     """
     count, int64_at(invalid)[0] = _count_targets(int64_at(targets), rows, d, ignored)
     if int64_at(invalid)[0] < 0:
-        run_parallel(
-            threads, fork, number, team, _part,
+        run_parallel(pool, _part,
             (logits, targets, gradient, losses, rows, d, count, ignored, cap, needs_grad),
         )  # fmt: skip
         float32_at(loss)[0] = _mean(float64_at(losses), rows, count)

@@ -143,7 +143,7 @@ def _linear(pool, size, x, matrix, y, d_in, d_out, epilogue):
     arguments = (
         size[WEIGHT_FORMAT], x, matrix[0], matrix[1], matrix[2], y, size[ROWS], d_in, d_out, epilogue, size[ACTIVATION],
     )  # fmt: skip
-    run_parallel(threads, pool[1], pool[2], pool[3], _linear_part, arguments)
+    run_parallel((threads, pool[1], pool[2], pool[3]), _linear_part, arguments)
 
 
 @compiled
@@ -171,7 +171,7 @@ def _attention(pool, size, fraction, layer):
         kv_heads, e, row_stride, head_stride, size[WINDOW],
     )  # fmt: skip
     threads = pool[0] if seen * heads * e >= _MIN_PARALLEL_SIZE else 1
-    run_parallel(threads, pool[1], pool[2], pool[3], _attend_part, arguments)
+    run_parallel((threads, pool[1], pool[2], pool[3]), _attend_part, arguments)
     _linear(pool, size, size[ATTENDED], _matrix(layer, OUT), size[STREAM], heads * e, d, ADD)
 
 
@@ -199,9 +199,9 @@ def _embed(size):
 
 
 @compiled
-def advance(threads, fork, number, team, sizes, fractions):
+def advance(pool, sizes, fractions):
     """Run the newest token of each row through the model: append its keys and values to the cache, fill LOGITS."""
-    pool, size, fraction = (threads, fork, number, team), int64_at(sizes), float64_at(fractions)
+    size, fraction = int64_at(sizes), float64_at(fractions)
     stream, normed = size[STREAM], size[NORMED]
     _embed(size)
     if size[EMBEDDING_NORM]:

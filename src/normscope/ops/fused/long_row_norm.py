@@ -98,16 +98,14 @@ def _column_part(
 
 @compiled
 def backward(
-    threads, fork, number, team, x, weight, mask, means, g, residual_grad, dx, dweight, dbias, workspace, sums, rows, d,
+    pool, x, weight, mask, means, g, residual_grad, dx, dweight, dbias, workspace, sums, rows, d,
     eps, centered, needs_weight_grad, needs_bias_grad, has_mask, has_residual,
 ):  # fmt: skip
     """Same as `row_norm_backward.backward`, with a `workspace` and `sums` of the sizes of `workspace_sizes`."""
     float64_at(workspace)[WORKSPACE_PER_ROW * rows] = 0.0
-    run_parallel(
-        threads, fork, number, team, _sum_part, (x, weight, mask, means, g, workspace, rows, d, eps, centered, has_mask)
+    run_parallel(pool, _sum_part, (x, weight, mask, means, g, workspace, rows, d, eps, centered, has_mask)
     )  # fmt: skip
-    run_parallel(
-        threads, fork, number, team, _column_part,
+    run_parallel(pool, _column_part,
         (x, weight, mask, means, g, residual_grad, dx, dweight, dbias, workspace, sums, rows, d, centered,
         needs_weight_grad, needs_bias_grad, has_mask, has_residual),
     )  # fmt: skip

@@ -142,12 +142,12 @@ def _merge_blocks(blocks, result):
 
 
 @compiled
-def measure(threads, fork, number, team, x, count, blocks, result):
+def measure(pool, x, count, blocks, result):
     """Compute the moments of `count` float32 numbers at x, into the first of one row of fields per block.
 
     The caller initializes the rows: the minimum of no numbers is infinite.
     """
-    run_parallel(threads, fork, number, team, _measure_part, (x, count, blocks, result))
+    run_parallel(pool, _measure_part, (x, count, blocks, result))
     _merge_blocks(blocks, result)
 
 

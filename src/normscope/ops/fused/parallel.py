@@ -15,18 +15,18 @@ _INT64, _INT32, _BYTES = ir.IntType(64), ir.IntType(32), ir.IntType(8).as_pointe
 
 
 @intrinsic
-def run_parallel(typing: Any, threads: Any, fork: Any, number: Any, team: Any, body: Any, arguments: Any) -> Any:
+def run_parallel(typing: Any, pool: Any, body: Any, arguments: Any) -> Any:
     """Call `body(part, parts, *arguments)` for each part, one per thread, and wait for all.
 
-    `fork`, `number` and `team` are the addresses of GOMP_parallel, omp_get_thread_num and omp_get_num_threads (see
-    `normscope.ops.threads`). If OpenMP provides fewer threads, some run several parts. With one thread, the body is
-    called directly.
+    `pool` is a `normscope.ops.threads.ThreadPool`. If OpenMP provides fewer threads, some run several parts. With one
+    thread, the body is called directly.
     """
     kinds = (types.int64, types.int64, *arguments.types)
     body.dispatcher.get_call_template(kinds, {})  # compiles it
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        threads, fork, number, team, _, packed = values
+        threads, fork, number, team = (builder.extract_value(values[0], i) for i in range(4))
+        packed = values[2]
         compiled = body.dispatcher.overloads[kinds]
         context.active_code_library.add_linking_library(compiled.library)
         function = context.declare_function(builder.module, compiled.fndesc)
@@ -54,7 +54,7 @@ def run_parallel(typing: Any, threads: Any, fork: Any, number: Any, team: Any, b
                 builder.call(start, [task, data, count, ir.Constant(_INT32, 0)])
         return context.get_dummy_value()
 
-    return types.void(threads, fork, number, team, body, arguments), generate
+    return types.void(pool, body, arguments), generate
 
 
 def _task(module: Any, frame: Any, call: Any) -> Any:

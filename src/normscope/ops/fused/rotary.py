@@ -17,7 +17,7 @@ import numpy as np
 from normscope.ops.fused.compiler import compiled, float32_at, float64_at, stack_buffer, vectorize
 from normscope.ops.fused.parallel import run_parallel
 from normscope.ops.fused.vector_loops import fill
-from normscope.ops.rotary_dispatch import MAX_HEAD_DIM
+from normscope.ops.registry import MAX_HEAD_DIM
 
 _MAX_ROWS = 16  # rows whose scales are computed together
 _room_for_features = stack_buffer(2 * MAX_HEAD_DIM)
@@ -49,9 +49,9 @@ def _rotary_part(part, parts, x, cos, sin, y, tokens, positions, heads, half, in
 
 
 @compiled
-def apply_rotary(threads, fork, number, team, x, cos, sin, y, tokens, positions, heads, half, inverse):
+def apply_rotary(pool, x, cos, sin, y, tokens, positions, heads, half, inverse):
     """Rotate all tokens by the angles of their positions, or by the inverse. Arrays are passed as addresses."""
-    run_parallel(threads, fork, number, team, _rotary_part, (x, cos, sin, y, tokens, positions, heads, half, inverse))
+    run_parallel(pool, _rotary_part, (x, cos, sin, y, tokens, positions, heads, half, inverse))
 
 
 @compiled
@@ -125,11 +125,9 @@ def _forward_part(part, parts, x, weight, cos, sin, y, tokens, positions, heads,
 
 
 @compiled
-def rms_norm_rotary(threads, fork, number, team, x, weight, cos, sin, y, tokens, positions, heads, half, eps):
+def rms_norm_rotary(pool, x, weight, cos, sin, y, tokens, positions, heads, half, eps):
     """Apply the RMS norm with its gain, then the rotation, to all rows."""
-    run_parallel(
-        threads, fork, number, team, _forward_part, (x, weight, cos, sin, y, tokens, positions, heads, half, eps)
-    )
+    run_parallel(pool, _forward_part, (x, weight, cos, sin, y, tokens, positions, heads, half, eps))
 
 
 @compiled
@@ -230,12 +228,11 @@ def _sum_blocks(sums, result, blocks, e):
 
 @compiled
 def rms_norm_rotary_backward(
-    threads, fork, number, team, x, weight, cos, sin, g, dx, dweight, sums, blocks, tokens, positions, heads, half, eps,
+    pool, x, weight, cos, sin, g, dx, dweight, sums, blocks, tokens, positions, heads, half, eps,
     needs_grad,
 ):  # fmt: skip
     """Compute dx and, if needed, dweight. `sums` holds blocks * e float64 numbers."""
-    run_parallel(
-        threads, fork, number, team, _backward_part,
+    run_parallel(pool, _backward_part,
         (x, weight, cos, sin, g, dx, sums, blocks, tokens, positions, heads, half, eps, needs_grad),
     )  # fmt: skip
     if needs_grad:

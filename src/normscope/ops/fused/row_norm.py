@@ -119,14 +119,13 @@ def _forward_part(
 
 @compiled
 def forward(
-    threads, fork, number, team, x, branch, total, weight, bias, mask, y, means, rows, d, eps, centered, has_mask,
+    pool, x, branch, total, weight, bias, mask, y, means, rows, d, eps, centered, has_mask,
     has_residual, has_shift,
 ):  # fmt: skip
     """Compute y and, if centered, the row means, of x or of total = x + branch.
 
     Arrays are passed as addresses.
     """
-    run_parallel(
-        threads, fork, number, team, _forward_part,
+    run_parallel(pool, _forward_part,
         (x, branch, total, weight, bias, mask, y, means, rows, d, eps, centered, has_mask, has_residual, has_shift),
     )  # fmt: skip

@@ -205,15 +205,14 @@ def _sum_blocks(sums, total, result, blocks, d):
 
 @compiled
 def backward(
-    threads, fork, number, team, x, weight, mask, means, g, residual_grad, dx, dweight, dbias, sums, blocks, rows, d,
+    pool, x, weight, mask, means, g, residual_grad, dx, dweight, dbias, sums, blocks, rows, d,
     eps, centered, needs_weight_grad, needs_bias_grad, has_mask, has_residual,
 ):  # fmt: skip
     """Compute dx, dweight and dbias. With a residual, the gradient that bypasses the norm is added to dx.
 
     `sums` holds (2 blocks + 1) d float64 numbers: the sums of each block for gain and bias, and the total.
     """
-    run_parallel(
-        threads, fork, number, team, _backward_part,
+    run_parallel(pool, _backward_part,
         (x, weight, mask, means, g, residual_grad, dx, sums, blocks, rows, d, eps, centered, needs_weight_grad,
         needs_bias_grad, has_mask, has_residual),
     )  # fmt: skip

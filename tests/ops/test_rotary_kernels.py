@@ -13,7 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from normscope.ops import kernel_mode
 from normscope.ops.fused import rotary as loops
-from normscope.ops.rotary_dispatch import apply_rotary, rms_norm_rotary
+from normscope.ops.rotary import apply_rotary, rms_norm_rotary
 from tests.ops.rotary_cases import CASES, EPS, EVERY_LOOP, SHAPE, record_calls, result, single, tables
 
 

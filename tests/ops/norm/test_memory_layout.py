@@ -3,7 +3,13 @@
 import pytest
 import torch
 
-from normscope.ops.memory_layout import ChannelLayout, channel_dimensions, channel_layout, is_row_norm, memory_order
+from normscope.ops.norm.memory_layout import (
+    ChannelLayout,
+    channel_dimensions,
+    channel_layout,
+    is_row_norm,
+    memory_order,
+)
 from normscope.scope import Axes, Scope
 
 IMAGE = (4, 6, 5, 7)

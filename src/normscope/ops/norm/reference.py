@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from normscope.errors import DtypeError, ShapeError
-from normscope.ops.distributed import sum_over_ranks
-from normscope.ops.statistic import Statistic
+from normscope.ops.norm.distributed import sum_over_ranks
+from normscope.ops.norm.statistic import Statistic
 from normscope.scope import Plan
 
 
@@ -25,7 +25,7 @@ class NormStatistics:
 
     Args:
         mean: the mean, or None if the statistic does not center.
-        second_moment: the (biased) variance, or the mean square if the statistic does not center.
+        second_moment: the mean of `Statistic.of_each`: the (biased) variance, or the mean square.
         count: the number of unmasked values behind each statistic, over all ranks.
     """
 
@@ -50,7 +50,7 @@ def normalize_with_batch_statistics(
     """Normalize with statistics computed from the input. Returns the result and the statistics."""
     work, mask = prepare_input(x, plan, mask)
     statistics = compute_statistics(work, plan, statistic, mask, sync, refine=work.dtype == x.dtype)
-    y = _standardize(work, statistics.mean, statistics.second_moment, eps, mask)
+    y = _center(work, statistics.mean, mask) * statistic.factor(statistics.second_moment, eps)
     return apply_affine(y, affine, mask, x), statistics
 
 
@@ -66,8 +66,8 @@ def normalize_with_running_statistics(
 ) -> Tensor:
     """Normalize with given statistics, whose shape broadcasts over the plan's axes."""
     work, mask = prepare_input(x, plan, mask)
-    mean = None if mean is None else mean.to(work.dtype)
-    return apply_affine(_standardize(work, mean, second_moment.to(work.dtype), eps, mask), affine, mask, x)
+    y = _center(work, None if mean is None else mean.to(work.dtype), mask)
+    return apply_affine(y * torch.rsqrt(second_moment.to(work.dtype) + eps), affine, mask, x)
 
 
 def prepare_input(x: Tensor, plan: Plan, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
@@ -100,7 +100,7 @@ def compute_statistics(
         mean = sum_over_ranks(x.sum(dims, keepdim=True), sync) / divisor
         if refine:
             mean = mean + sum_over_ranks(_center(x, mean, mask).sum(dims, keepdim=True), sync) / divisor
-    second_moment = sum_over_ranks(_center(x, mean, mask).square().sum(dims, keepdim=True), sync) / divisor
+    second_moment = sum_over_ranks(statistic.of_each(_center(x, mean, mask)).sum(dims, keepdim=True), sync) / divisor
     if mask is not None:  # padding alone: divide by 1, also if eps is 0
         second_moment = second_moment.where(count > 0, 1.0)
     return NormStatistics(mean, second_moment, count)
@@ -111,11 +111,6 @@ def _center(x: Tensor, mean: Tensor | None, mask: Tensor | None) -> Tensor:
         return x
     centered = x - mean
     return centered if mask is None else centered.where(mask, 0.0)
-
-
-def _standardize(x: Tensor, mean: Tensor | None, second_moment: Tensor, eps: float, mask: Tensor | None) -> Tensor:
-    """Center, and divide by sqrt(second_moment + eps)."""
-    return _center(x, mean, mask) * torch.rsqrt(second_moment + eps)
 
 
 def apply_affine(y: Tensor, affine: Affine, mask: Tensor | None, like: Tensor) -> Tensor:

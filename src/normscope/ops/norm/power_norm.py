@@ -22,9 +22,9 @@ import torch
 from torch import Tensor
 
 from normscope.errors import TransformError
-from normscope.ops.distributed import sum_over_ranks
-from normscope.ops.norm_reference import Affine, NormStatistics, apply_affine, compute_statistics, prepare_input
-from normscope.ops.statistic import RMS
+from normscope.ops.norm.distributed import sum_over_ranks
+from normscope.ops.norm.reference import Affine, NormStatistics, apply_affine, compute_statistics, prepare_input
+from normscope.ops.norm.statistic import RMS
 from normscope.scope import Plan
 
 

@@ -1,13 +1,14 @@
 """The fused kernels for channels: when they run, and that threads, batches and second derivatives change nothing."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 import normscope as ns
-from normscope.ops import channel_norm as channels
+from normscope.ops import kernel_mode
 from normscope.ops.fused import channel_norm as contiguous_kernels
 from normscope.ops.fused import channels_last_norm as channels_last_kernels
 from normscope.ops.kernel_mode import reference_kernels
@@ -204,8 +205,9 @@ def test_no_more_is_kept_than_torch_keeps(name: str) -> None:
     peers = {"batch": nn.BatchNorm2d(8), "instance": nn.InstanceNorm2d(8, affine=True), "group": nn.GroupNorm(4, 8)}
 
     def kept(norm: nn.Module) -> int:
-        x = image("contiguous").requires_grad_()
-        return sum(kept_for_backward(lambda: norm(x)).values())
+        x, parameters = image("contiguous").requires_grad_(), {p.data_ptr() for p in norm.parameters()}
+        found = kept_for_backward(lambda: norm(x))  # the parameters stay in memory anyway
+        return sum(size for address, size in found.items() if address not in parameters)
 
     assert kept(LAYERS[name]()) <= kept(peers[name])
 
@@ -213,7 +215,15 @@ def test_no_more_is_kept_than_torch_keeps(name: str) -> None:
 @pytest.mark.parametrize("name", ["batch", "instance", "group"])
 def test_where_numba_fails_the_steps_take_over(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = results(made(name), image("contiguous"))
-    monkeypatch.setattr(channels, "try_kernel", lambda *_: False)
+
+    def broken(*_: Any) -> None:
+        raise RuntimeError("no compiler")
+
+    for module in (contiguous_kernels, channels_last_kernels):
+        for pass_ in ("forward", "backward"):
+            monkeypatch.setattr(module, pass_, broken)
+    monkeypatch.setattr(kernel_mode, "_enabled", True)  # it will be turned off, and back on after the test
+    monkeypatch.setattr(kernel_mode, "disable_kernels", lambda error: None)
     close(results(made(name), image("contiguous")), expected, scale=10)
     close(results(made(name), image("channels-last")), expected, scale=10)
 
@@ -222,7 +232,8 @@ def test_where_numba_fails_the_steps_take_over(name: str, monkeypatch: pytest.Mo
 @every_format
 def test_the_operators_are_sound(name: str, memory: str) -> None:
     """What torch.compile is told of them is what they do."""
-    from normscope.ops.memory_layout import ChannelLayout
+    from normscope.ops.norm.channel_norm import ChannelNormConfig
+    from normscope.ops.norm.memory_layout import ChannelLayout
 
     at = (
         ChannelLayout("contiguous", 6, 8, 143, 1 if name == "batch" else 2, across_batch=name == "batch")
@@ -239,9 +250,6 @@ def test_the_operators_are_sound(name: str, memory: str) -> None:
         None,
         None,
         None,
-        at.to_ints(),
-        1e-5,
-        True,
-        memory != "contiguous",
+        *ChannelNormConfig.of(at, 1e-5, centered=True, channels_last=memory != "contiguous"),
     )
     torch.library.opcheck(torch.ops.normscope.norm_channels.default, given)

@@ -1,0 +1,159 @@
+"""Row norms as a differentiable operation on the fused kernels: LayerNorm, RMSNorm, and both after an addition.
+
+`fused/row_norm.py` has the kernels. The input and the mean of each row are saved for the backward pass.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from normscope.ops.buffers import (
+    address,
+    constant_vector,
+    empty_float32,
+    empty_float64,
+    match_parameter,
+    to_contiguous_float32,
+)
+from normscope.ops.norm import reference
+from normscope.ops.norm.reference import Affine, NormStatistics
+from normscope.ops.norm.statistic import Statistic
+from normscope.ops.operation import Operation, Tensors, fused_module, run_kernel
+from normscope.ops.threads import thread_pool_for
+from normscope.scope import Scope
+
+_ROWS = Scope.parse("r [d]")
+
+
+class RowNormConfig(NamedTuple):
+    d: int
+    """The row length."""
+    eps: float
+    centered: bool
+
+
+def _forward(
+    config: RowNormConfig,
+    x: Tensor,
+    branch: Tensor | None,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    mask: Tensor | None,
+) -> tuple[Tensor | None, ...]:
+    """Return the result, x + branch (None without a branch), and the row means (None if not centered)."""
+    d, eps, centered = config
+    wide, gain = to_contiguous_float32(x), _gain(weight, d)
+    shift = constant_vector(0.0, d) if bias is None else to_contiguous_float32(bias)
+    branch, mask = (None if t is None else t.contiguous() for t in (branch, mask))
+    total = None if branch is None else torch.empty_like(wide)
+    y, rows = torch.empty_like(wide), wide.numel() // d
+    means = empty_float64(rows) if centered else None
+    run_kernel(
+        "row_norm", "forward", thread_pool_for(wide.numel()), wide.data_ptr(), address(branch), address(total),
+        gain.data_ptr(), shift.data_ptr(), address(mask), y.data_ptr(), address(means), rows, d, eps, centered,
+        mask is not None, branch is not None, bias is not None,
+    )  # fmt: skip
+    return y if wide.dtype == x.dtype else y.to(x.dtype), total, means
+
+
+def _backward(
+    config: RowNormConfig, grads: Tensors, saved: Tensors, needed: list[bool]
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Return the gradients of x (and of the branch), gain and bias, given those of the result and of x + branch."""
+    (given, weight, bias, mask, means), (d, eps, centered) = saved, config
+    g, residual_grad = grads if len(grads) == 2 else (grads[0], None)
+    if g is None:  # the result was not used
+        return residual_grad, None, None
+    assert given is not None
+    x, gain, g = to_contiguous_float32(given), _gain(weight, d), to_contiguous_float32(g)
+    residual_grad = None if residual_grad is None else to_contiguous_float32(residual_grad)
+    mask = None if mask is None else mask.contiguous()
+    dx, rows, pool = torch.empty_like(x), x.numel() // d, thread_pool_for(x.numel())
+    dweight, dbias = empty_float32(d) if needed[1] else None, empty_float32(d) if needed[2] else None
+    arrays = (
+        x.data_ptr(), gain.data_ptr(), address(mask), address(means), g.data_ptr(), address(residual_grad),
+        dx.data_ptr(), address(dweight), address(dbias),
+    )  # fmt: skip
+    flags = centered, needed[1], needed[2], mask is not None, residual_grad is not None
+    if d >= (long_rows := fused_module("long_row_norm")).LONG:
+        workspace, sums = (empty_float64(size) for size in long_rows.workspace_sizes(pool[0], rows))
+        addresses = workspace.data_ptr(), sums.data_ptr()
+        run_kernel("long_row_norm", "backward", pool, *arrays, *addresses, rows, d, eps, *flags)
+    else:
+        blocks = min(16, -(-rows // 32))  # depends on the rows alone, for deterministic results
+        sums = empty_float64((2 * blocks + 1) * d if needed[1] or needed[2] else 0)
+        run_kernel("row_norm_backward", "backward", pool, *arrays, sums.data_ptr(), blocks, rows, d, eps, *flags)
+    dx = dx if given.dtype == torch.float32 else dx.to(given.dtype)
+    return dx, match_parameter(dweight, weight), match_parameter(dbias, bias)
+
+
+def _gain(weight: Tensor | None, d: int) -> Tensor:
+    return constant_vector(1.0, d) if weight is None else to_contiguous_float32(weight)
+
+
+def _normalize(
+    config: RowNormConfig, x: Tensor, weight: Tensor | None, bias: Tensor | None, mask: Tensor | None
+) -> tuple[Tensor, NormStatistics]:
+    rows = x.reshape(-1, config.d)
+    y, statistics = reference.normalize_with_batch_statistics(
+        rows,
+        _ROWS.bind(rows.shape),
+        statistic=Statistic.of_kernel(centered=config.centered),
+        eps=config.eps,
+        affine=Affine(weight, bias, (1, config.d)),
+        mask=None if mask is None else mask.reshape(-1),
+    )
+    return y.reshape(x.shape), statistics
+
+
+def _reference(
+    config: RowNormConfig, x: Tensor, weight: Tensor | None, bias: Tensor | None, mask: Tensor | None, means: object
+) -> tuple[Tensor, Tensor]:
+    return _normalize(config, x, weight, bias, mask)[0], x
+
+
+def _fallback(
+    config: RowNormConfig,
+    x: Tensor,
+    branch: Tensor | None,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    mask: Tensor | None,
+) -> tuple[Tensor | None, ...]:
+    total = None if branch is None else x + branch
+    y, statistics = _normalize(config, x if total is None else total, weight, bias, mask)
+    return y, total, None if statistics.mean is None else statistics.mean.flatten()
+
+
+def _shapes(
+    config: RowNormConfig, x: Tensor, branch: Tensor | None, weight: object, bias: object, mask: object
+) -> tuple[Tensor | None, ...]:
+    means = x.new_empty(x.numel() // config.d, dtype=torch.float64) if config.centered else None
+    return x.new_empty(x.shape), None if branch is None else x.new_empty(x.shape), means
+
+
+def _saves(tensors: Tensors, outputs: Tensors) -> Tensors:
+    x, branch, weight, bias, mask = tensors
+    return x if branch is None else outputs[1], weight, bias, mask, outputs[2]
+
+
+ROW_NORM = Operation(
+    "norm_rows",
+    tensors="x branch? weight? bias? mask?",
+    config=RowNormConfig,
+    forward=_forward,
+    backward=_backward,
+    reference=_reference,
+    fallback=_fallback,
+    shapes=_shapes,
+    saves=_saves,
+    gradient_of=(0, 0, 1, 2),
+    returned=2,
+    outputs=3,
+    saved=5,
+)
+"""The norm of the rows of x, or of x + branch (both float32, of the same shape).
+
+The weight and the bias are along the row, and the mask has one value per row. Returns the norm, the sum and the means.
+"""

@@ -1,0 +1,215 @@
+"""Every operation, its implementations, and the rule that chooses one of them.
+
+| operation           | reference                   | torch                           | fused (numba)             |
+|---------------------|-----------------------------|---------------------------------|---------------------------|
+| norm                | mean, variance, standardize | F.layer_norm, F.rms_norm,       | over rows or channels     |
+|                     |                             | F.group_norm, F.instance_norm   |                           |
+| add + norm          | x + branch, then the norm   | x + branch, then the norm       | rows, in one pass         |
+| norm, running stats | same, with statistics       | F.batch_norm                    | over channels             |
+| attention           | -                           | F.scaled_dot_product_attention  | short sequences, in cache |
+| rotary, QK-norm     | cos and sin of the halves   | -                               | in one pass               |
+| activation          | F.gelu, F.silu, F.relu      | -                               | in one pass               |
+| cross-entropy       | -                           | F.cross_entropy                 | loss and gradient in one  |
+| moments             | torch sums in float64       | -                               | in one pass               |
+
+The rule, in this order:
+1. What NORMSCOPE_KERNELS or `use_kernels` asks for, if it applies.
+2. torch.func, forward-mode AD, torch.jit.trace, tensor subclasses: reference.
+3. CUDA, MPS and other devices: torch where it computes the same, else reference. No GPU has run this.
+4. The CPU: fused for float32, bfloat16 and float16, but torch where its kernel is as fast and its bits do not depend on
+   the number of threads; float64: reference.
+
+A choice depends on device, dtype, shape and instruction set, never on a timing, so that runs are reproducible.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from normscope.ops import kernel_mode
+from normscope.ops.kernel_mode import SUPPORTED_DTYPES, Backend, runs_torch_operators, select_backend
+from normscope.ops.norm import memory_layout
+from normscope.ops.norm.reference import Affine
+from normscope.ops.norm.statistic import Statistic
+from normscope.ops.symbolic_sizes import is_known
+from normscope.scope import Plan
+
+
+def choose_norm(x: Tensor, plan: Plan, statistic: Statistic, affine: Affine, mask: Tensor | None) -> Backend:
+    """Norm with statistics of the input."""
+    if not statistic.has_kernels:
+        return "reference"
+    backend = _fused_norm(x, affine, mask)
+    if backend == "reference":
+        return _torch_norm(x, affine, mask)
+    if backend == "fused" and mask is None and _is_small_image(x) and not is_row_norm(plan, affine):
+        return "torch" if kernel_mode.forced() is None and _torch_norm_applies(x, affine) else backend
+    return backend
+
+
+def choose_add_norm(x: Tensor, branch: Tensor, plan: Plan, statistic: Statistic, affine: Affine) -> Backend:
+    """Sum of two tensors and its norm. torch has no operator for both."""
+    fits = x.shape == branch.shape and x.dtype == branch.dtype == torch.float32 and statistic.has_kernels
+    if fits and x.is_contiguous() and branch.is_contiguous() and is_row_norm(plan, affine):
+        return _fused_norm(x, affine, branch)
+    return "reference"
+
+
+def choose_tracked_norm(x: Tensor, plan: Plan, statistic: Statistic, affine: Affine, mask: Tensor | None) -> Backend:
+    """Norm of a layer that tracks running statistics: with those of the batch, or with the running ones."""
+    if not statistic.has_kernels:
+        return "reference"
+    backend = _fused_norm(x, affine, mask)
+    if backend == "reference" and x.dtype in (torch.float32, torch.float64):
+        return _torch_norm(x, affine, mask)
+    return backend
+
+
+def choose_attention(q: Tensor, k: Tensor, v: Tensor, hides: bool) -> Backend:
+    """Attention without a mask; `hides` means causal or windowed. The reference is torch's SDPA."""
+    fits = (
+        q.dtype == k.dtype == v.dtype == torch.float32
+        and k.shape == v.shape
+        and q.shape[1] == k.shape[1]
+        and q.numel() > 0
+    )
+    backend = select_backend(q, k, v) if fits else "reference"
+    return backend if backend != "reference" and attention_kernel_is_faster(q, k, hides, backend) else "torch"
+
+
+def choose_rotary(x: Tensor, weight: Tensor | None, cos: Tensor, sin: Tensor) -> Backend:
+    """Rotary embedding of (b, s, heads, e), alone or after an RMS norm with a gain."""
+    fits = (
+        x.dtype in SUPPORTED_DTYPES
+        and (weight is None or weight.dtype in SUPPORTED_DTYPES)
+        and cos.dtype == sin.dtype == torch.float32
+        and cos.shape == sin.shape == (x.shape[1], 1, x.shape[3] // 2)
+        and cos.is_contiguous()
+        and sin.is_contiguous()
+        and not (cos.requires_grad or sin.requires_grad)
+        and x.shape[-1] <= MAX_HEAD_DIM
+        and x.numel() > 0
+    )
+    return select_backend(x, weight, cos, sin) if fits else "reference"
+
+
+def choose_activation(x: Tensor, up: Tensor | None) -> Backend:
+    """Activation, gated if `up` is given. The reference consists of torch's own operators."""
+    fits = (
+        x.dtype in SUPPORTED_DTYPES and x.numel() > 0 and (up is None or (up.dtype == x.dtype and up.shape == x.shape))
+    )
+    return select_backend(x, up) if fits else "reference"
+
+
+def choose_cross_entropy(logits: Tensor, targets: Tensor) -> Backend:
+    """Mean cross-entropy of float32 logits (rows, vocab_size)."""
+    fits = (
+        logits.dtype == torch.float32
+        and targets.dtype == torch.int64
+        and logits.dim() == 2
+        and targets.shape == logits.shape[:1]
+        and logits.numel() > 0
+    )
+    backend = select_backend(logits, targets) if fits else "reference"
+    return "torch" if backend == "reference" else backend
+
+
+def choose_moments(x: Tensor) -> Backend:
+    """Moments of all values, or statistics of columns. There is no gradient, hence no operator."""
+    return "fused" if x.dtype in SUPPORTED_DTYPES and select_backend(x) == "fused" else "reference"
+
+
+class Entry(NamedTuple):
+    """The implementations of an operation, by the names of their functions, and the rule that chooses one."""
+
+    reference: str | None
+    torch: str | None
+    fused: str
+    choose: Callable[..., Backend]
+
+
+OPERATIONS: dict[str, Entry] = {
+    "norm": Entry(
+        "norm.reference.normalize_with_batch_statistics",
+        "norm.torch_norm.normalize",
+        "norm.row_norm.ROW_NORM",
+        choose_norm,
+    ),
+    "add_norm": Entry(
+        "norm.reference.normalize_with_batch_statistics", None, "norm.row_norm.ROW_NORM", choose_add_norm
+    ),
+    "tracked_norm": Entry(
+        "norm.reference.normalize_with_running_statistics",
+        "norm.torch_norm.normalize_with_running_statistics",
+        "norm.channel_norm.CHANNEL_NORM",
+        choose_tracked_norm,
+    ),
+    "attention": Entry(None, "attention.sdpa", "attention.ATTENTION", choose_attention),
+    "rotary": Entry("rotary.apply_rotary_reference", None, "rotary.ROTARY", choose_rotary),
+    "rms_norm_rotary": Entry("rotary.rms_norm_rotary_reference", None, "rotary.RMS_NORM_ROTARY", choose_rotary),
+    "activation": Entry("activations.REFERENCE_ACTIVATIONS", None, "activations.ACTIVATION", choose_activation),
+    "cross_entropy": Entry(
+        None, "cross_entropy.cross_entropy_reference", "cross_entropy.cross_entropy_fused", choose_cross_entropy
+    ),
+    "moments": Entry("moments.moments_reference", None, "moments.moments_fused", choose_moments),
+}
+"""The table above, for programs."""
+
+MAX_HEAD_DIM = 1024
+"""The largest head size that the rotary kernels support."""
+
+MAX_TOKENS = 1024
+"""The sequence length up to which the kernel is faster than torch's SDPA, for causal or windowed attention."""
+
+_MAX_TOKENS_BIDIRECTIONAL = 256  # without masking there is less to gain
+_MAX_TOKENS_PADDED = 64  # and less if the head size is not a multiple of the panel
+_MIN_HEADS = 2
+"""A KV head is processed by one thread, so SDPA, which parallelizes within a head, is faster for a single head. The
+choice does not depend on the number of threads: SDPA rounds differently, and results must not change with threads."""
+
+
+def attention_kernel_is_faster(q: Tensor, k: Tensor, hides: bool, backend: Backend) -> bool:
+    """Return whether the kernel is faster than SDPA (measured)."""
+    b, s, _, e = q.shape
+    longest = MAX_TOKENS if hides else _MAX_TOKENS_BIDIRECTIONAL if e % 32 == 0 else _MAX_TOKENS_PADDED
+    if backend == "operator":  # a graph may have symbolic lengths; use only what is known
+        return is_known(s <= longest)
+    return max(8, e // 4) <= s <= longest and b * k.shape[2] >= _MIN_HEADS
+
+
+_SMALL_IMAGE = 1 << 12
+"""Below this number of elements, calling torch's channel norms costs less than calling ours; torch uses one thread."""
+
+
+def _is_small_image(x: Tensor) -> bool:
+    return x.dtype == torch.float32 and x.dim() > 2 and x.numel() < _SMALL_IMAGE and x.is_contiguous()
+
+
+def is_row_norm(plan: Plan, affine: Affine) -> bool:
+    if affine.is_row_norm is not None:
+        return affine.is_row_norm
+    return memory_layout.is_row_norm(plan.split_shape, plan.roles, affine.broadcast_shape)
+
+
+def _fused_norm(x: Tensor, affine: Affine, other: Tensor | None) -> Backend:
+    weight, bias = affine.weight, affine.bias
+    if (
+        x.dtype in SUPPORTED_DTYPES
+        and x.numel()
+        and (weight is None or (weight.dtype in SUPPORTED_DTYPES and weight.is_contiguous()))
+        and (bias is None or (bias.dtype in SUPPORTED_DTYPES and bias.is_contiguous()))
+    ):
+        return select_backend(x, weight, bias, other)
+    return "reference"
+
+
+def _torch_norm(x: Tensor, affine: Affine, mask: Tensor | None) -> Backend:
+    applies = mask is None and _torch_norm_applies(x, affine)
+    return "torch" if applies and runs_torch_operators(x, affine.weight, affine.bias) else "reference"
+
+
+def _torch_norm_applies(x: Tensor, affine: Affine) -> bool:
+    """Return whether torch's norms take these dtypes."""
+    return x.numel() > 0 and all([p is None or p.dtype == x.dtype for p in (affine.weight, affine.bias)])  # noqa: C419
