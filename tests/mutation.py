@@ -36,11 +36,12 @@ CORE: dict[str, list[str]] = {
     "scope/grammar": ["scope"],
     "scope/plan": ["scope"],
     "scope/scope": ["scope"],
-    "ops/norm_reference": ["ops/test_norm_reference", *_NORM, "blocks/norm/test_hard_inputs", "blocks/norm/test_sync"],
-    "ops/memory_layout": ["ops/test_memory_layout", "ops/test_channel_norm", "ops/test_row_norm", *_NORM],
-    "ops/dispatch": ["blocks/test_add_norm", "ops/test_channel_norm", "ops/test_row_norm", *_NORM],
-    "ops/row_norm": ["ops/test_row_norm", "ops/test_transforms", "blocks/test_add_norm", *_NORM],
-    "ops/channel_norm": ["ops/test_channel_norm", "ops/test_transforms", *_NORM],
+    "ops/norm/reference": ["ops/norm/test_reference", *_NORM, "blocks/norm/test_hard_inputs", "blocks/norm/test_sync"],
+    "ops/norm/memory_layout": ["ops/norm/test_memory_layout", "ops/norm/test_channel_norm", *_NORM],
+    "ops/norm/normalize": ["blocks/test_add_norm", "ops/norm", *_NORM],
+    "ops/norm/row_norm": ["ops/norm/test_row_norm", "ops/test_transforms", "blocks/test_add_norm", *_NORM],
+    "ops/norm/channel_norm": ["ops/norm/test_channel_norm", "ops/test_transforms", *_NORM],
+    "ops/registry": ["ops/test_registry", "blocks/test_add_norm", "ops/norm", *_NORM],
     "ops/moments": ["ops/test_moments"],
     "blocks/norm/norm": [*_NORM, "blocks/norm"],
     "blocks/attention": ["blocks/test_attention", "blocks/test_attention_cache", "blocks/test_attention_padding"],
@@ -60,7 +61,7 @@ CORE: dict[str, list[str]] = {
         "lab/results/test_verdict",
         "lab/running/test_run_claims",
     ],
-    "diagnostics/figures": ["diagnostics/test_figures", "diagnostics/test_calibration"],
+    "diagnostics/tensor_stats": ["diagnostics/test_figures", "diagnostics/test_calibration"],
 }
 """Files to mutate and the tests of each, fastest to fail first."""
 

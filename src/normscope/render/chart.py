@@ -1,6 +1,6 @@
 """Charts as inline SVG, without external files, in light and dark mode.
 
-A page with charts includes `chart_style.CHART_STYLE` in its CSS and, for tooltips, `chart_style.CHART_SCRIPT`.
+A page with charts includes chart.css in its style and, for tooltips, chart.js; see `pages.asset`.
 """
 
 import json

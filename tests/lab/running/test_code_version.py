@@ -145,7 +145,7 @@ print(*(module.__file__ for name, module in sys.modules.items() if name.startswi
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
     loaded = [Path(line).relative_to(PACKAGE).as_posix() for line in done.stdout.split()]
-    assert "ops/dispatch.py" in loaded
+    assert "ops/registry.py" in loaded
     sources = tuple(source if source.endswith(".py") else f"{source}/" for source in (*SHARED_SOURCES, CLAIMS))
     # The first lines of a folder of which only some files are sources.
     without = tuple(f"{source.partition('/')[0]}/__init__.py" for source in SHARED_SOURCES if "/" in source)

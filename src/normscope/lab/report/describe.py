@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from normscope.lab.charts import OF_EACH
 from normscope.lab.claim import Claim
@@ -18,8 +18,7 @@ from normscope.lab.running.tuning import best_lr_at_edge
 from normscope.lab.trials.text_sources import STORIES
 from normscope.render.axis_scale import tick_label
 from normscope.render.chart import Chart
-from normscope.render.formatting import format_number, pluralize
-from normscope.render.html_page import html_text
+from normscope.render.formatting import format_number, pluralize, printable
 
 Status = Verdict | Literal["withdrawn"]
 MARKS: dict[Status, str] = {"supported": "✓", "contradicted": "✗", "inconclusive": "?", "withdrawn": "–"}
@@ -150,7 +149,7 @@ def prose_html(text: str) -> Markup:
     >>> prose_html("a < b, as `norm` does")
     Markup('a &lt; b, as <code>norm</code> does')
     """
-    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", html_text(text)))
+    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", escape(printable(text))))
 
 
 def format_interval(interval: Interval, unit: str = "", label: str = "") -> str:
