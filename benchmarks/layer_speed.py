@@ -5,8 +5,9 @@
 Forward and backward, float32, all cores; first with the allocator as it is, then with one that keeps what it has (see
 normscope.runtime.memory), because torch's chains of operations live by its mood. The limit is the time that
 the bytes which must move would take at the speed of a copy, measured between buffers as large as all of them. What is
-kept for the backward pass is compared too. With --compile, also against torch.compile of torch's layer, once it is warm
-(it takes some minutes more).
+kept for the backward pass is compared too. For small layers the time is that of the call: the first row shows how fast
+an autograd.Function would be that does nothing but allocate its results. With --compile, also against torch.compile of
+torch's layer, once it is warm (it takes some minutes more).
 """
 
 import sys
@@ -71,7 +72,32 @@ class Question:
     inputs: int = 1
 
 
+class _NoArithmetic(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return torch.empty_like(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
+        x, weight = ctx.saved_tensors
+        return torch.empty_like(x), torch.empty_like(weight)
+
+
+class EmptyFunction(nn.Module):
+    """A norm that computes nothing: the least that an autograd.Function in Python can take."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = _NoArithmetic.apply(x, self.weight)  # type: ignore[no-untyped-call]
+        return y
+
+
 QUESTIONS = (
+    Question("empty function (floor)", 1.0, ROWS[:1], lambda s: EmptyFunction(s[1]), lambda s: nn.RMSNorm(s[1])),
     Question("RMSNorm", 4.0, ROWS, lambda s: normscope.RMSNorm(s[1]), lambda s: nn.RMSNorm(s[1])),
     Question("LayerNorm", 1.15, ROWS, lambda s: normscope.LayerNorm(s[1]), lambda s: nn.LayerNorm(s[1])),
     Question("ReLU²", 2.0, ROWS, lambda s: FunctionLayer(relu2), lambda s: FunctionLayer(lambda x: F.relu(x).square())),

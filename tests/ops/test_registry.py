@@ -129,10 +129,13 @@ def of_threads(make: Callable[[], nn.Module], x: Tensor) -> list[list[Tensor]]:
     return found
 
 
-@pytest.mark.parametrize("groups", [1, 2, 8])
+@pytest.mark.parametrize("groups", [1, 2, 4])
 def test_where_torch_is_chosen_bits_do_not_depend_on_threads(groups: int) -> None:
-    x = torch.randn(7, 8, 8, 9, generator=torch.Generator().manual_seed(0))
+    x = torch.randn(7, 8, 24, 24, generator=torch.Generator().manual_seed(0))
+    with use_kernels("torch"):
+        expected = of_threads(lambda: ns.GroupNorm(groups, 8), x)[0]
     one, two, four = of_threads(lambda: ns.GroupNorm(groups, 8), x)
+    assert all(torch.equal(a, b) for a, b in zip(one, expected, strict=True))
     assert all(torch.equal(a, b) and torch.equal(a, c) for a, b, c in zip(one, two, four, strict=True))
 
 

@@ -16,8 +16,8 @@ The rule, in this order:
 1. What NORMSCOPE_KERNELS or `use_kernels` asks for, if it applies.
 2. torch.func, forward-mode AD, torch.jit.trace, tensor subclasses: reference.
 3. CUDA, MPS and other devices: torch where it computes the same, else reference. No GPU has run this.
-4. The CPU: fused for float32, bfloat16 and float16, but torch where its kernel is as fast and its bits do not depend on
-   the number of threads; float64: reference.
+4. The CPU: fused for float32, bfloat16 and float16; float64: reference. torch for a GroupNorm of a small image, where
+   its kernel is faster and its bits do not depend on the number of threads (those of F.layer_norm's gradients do).
 
 A choice depends on device, dtype, shape and instruction set, never on a timing, so that runs are reproducible.
 """
@@ -44,8 +44,8 @@ def choose_norm(x: Tensor, plan: Plan, statistic: Statistic, affine: Affine, mas
     backend = _fused_norm(x, affine, mask)
     if backend == "reference":
         return _torch_norm(x, affine, mask)
-    if backend == "fused" and mask is None and _is_small_image(x) and not is_row_norm(plan, affine):
-        return "torch" if kernel_mode.forced() is None and _torch_norm_applies(x, affine) else backend
+    if backend == "fused" and mask is None and kernel_mode.forced() is None and _is_small_group_norm(x, plan, affine):
+        return "torch"
     return backend
 
 
@@ -179,12 +179,18 @@ def attention_kernel_is_faster(q: Tensor, k: Tensor, hides: bool, backend: Backe
     return max(8, e // 4) <= s <= longest and b * k.shape[2] >= _MIN_HEADS
 
 
-_SMALL_IMAGE = 1 << 12
-"""Below this number of elements, calling torch's channel norms costs less than calling ours; torch uses one thread."""
+_SMALL_IMAGE = 1 << 15
+"""Below this number of elements, F.group_norm takes half as long as our kernel, whose call costs more (measured)."""
 
 
-def _is_small_image(x: Tensor) -> bool:
-    return x.dtype == torch.float32 and x.dim() > 2 and x.numel() < _SMALL_IMAGE and x.is_contiguous()
+def _is_small_group_norm(x: Tensor, plan: Plan, affine: Affine) -> bool:
+    """Return whether the norm is a small GroupNorm, whose bits in torch do not depend on the number of threads."""
+    if x.dtype != torch.float32 or x.dim() < 3 or x.numel() >= _SMALL_IMAGE or not x.is_contiguous():
+        return False
+    order = tuple(range(len(plan.split_shape)))
+    layout = memory_layout.channel_layout(plan.split_shape, plan.roles, affine.broadcast_shape, order)
+    grouped = layout is not None and layout.group_size > 1 and layout.memory_format == "contiguous"
+    return grouped and not is_row_norm(plan, affine) and _torch_norm_applies(x, affine)
 
 
 def is_row_norm(plan: Plan, affine: Affine) -> bool:
