@@ -212,7 +212,7 @@ LEFT: dict[str, tuple[Callable[[], OtherNorm], str]] = {
     "gain without sign": (lambda: OtherNorm(foreign.gain_without_sign, "weight"), "neither rms nor standardize"),
     "gain with limits": (lambda: OtherNorm(foreign.gain_with_limits, "weight"), "neither rms nor standardize"),
     "huge inputs clamped": (lambda: OtherNorm(foreign.as_float16_allows, "weight"), "large inputs"),
-    "without nan": (lambda: OtherNorm(foreign.without_nan, "weight"), "not a number"),
+    "without nan": (lambda: OtherNorm(foreign.without_nan, "weight"), "replaces NaN"),
     "half a gradient": (lambda: OtherNorm(foreign.half_a_gradient, "weight"), "input gradient differs"),
     "over the batch": (lambda: OtherNorm(foreign.over_the_batch, "weight"), "neither rms nor standardize"),
     "a rank of its own": (lambda: OtherNorm(foreign.by_rank, "weight"), "no fused version"),

@@ -105,7 +105,7 @@ def _formula_of_width(module: nn.Module, width: int) -> NormFormula:
             )
     broken = torch.where(torch.arange(width) == 1, torch.nan, random_input((2, width), 1.0, torch.float32, seed=31))
     if not allclose(_result(copied, broken), _formula(broken, form, copied)):
-        raise UnknownNormError("it makes numbers of what is not a number")
+        raise UnknownNormError("it replaces NaN by other values")
     if _is_clamped(module, form, width):
         raise UnknownNormError("it clamps its values")
     if _state(copied) != before:
