@@ -31,11 +31,11 @@ PRESETS = {"gpt2": normscope.gpt2, "nanochat": normscope.nanochat, "llama": norm
 # The part an operation belongs to, by substrings of its name; the first match counts.
 PARTS = {
     "matmuls": ("mm", "linear", "matmul"),
-    "attention": ("attention", "softmax_", "Attend"),
-    "norms": ("norm", "_Rows", "_Channels", "rsqrt"),
-    "activation": ("gelu", "silu", "relu", "Activat", "Gate", "Plain"),
+    "attention": ("attention", "softmax_", "attend"),
+    "positions": ("rotary", "Rotary"),  # before the norms: rms_norm_rotary is one operation
+    "norms": ("norm", "rsqrt"),
+    "activation": ("gelu", "silu", "relu", "activation"),
     "loss": ("entropy", "log_softmax", "nll", "Entropy", "tanh"),
-    "positions": ("Turn", "rotary", "Rotary"),
 }
 
 

@@ -18,9 +18,9 @@ from tests.portability.processors import PROCESSORS, REGISTERS, missing
 ROOT = Path(__file__).parents[2]
 
 KEY_TESTS = [
-    "tests/ops/test_row_norm.py::test_threads_do_not_change_a_bit",
+    "tests/ops/norm/test_row_norm.py::test_threads_do_not_change_a_bit",
     *(
-        f"tests/ops/test_row_norm.py::test_errors_are_no_larger_than_torchs[{layer}-{layer}-{width}-{hard}]"
+        f"tests/ops/norm/test_row_norm.py::test_errors_are_no_larger_than_torchs[{layer}-{layer}-{width}-{hard}]"
         for layer in ("LayerNorm", "RMSNorm")
         for width in (96, 768)
         for hard in ("normal", "far-off", "tiny", "huge", "outlier", "constant")
@@ -35,7 +35,7 @@ WITHOUT_KERNELS = [
     "tests/blocks/test_block.py", "tests/blocks/test_linear.py", "tests/blocks/test_mlp.py",
     "tests/blocks/norm/test_definition.py", "tests/blocks/norm/test_identities.py", "tests/blocks/norm/test_mask.py",
     "tests/blocks/norm/test_parity.py", "tests/models", "tests/training/test_trainer.py", "tests/training/test_loop.py",
-    "--deselect=tests/training/test_loop.py::test_changed_environment_is_reported",  # expects kernels to be on
+    "--deselect=tests/training/test_loop.py::test_a_changed_environment_is_reported",  # expects kernels to be on
 ]  # fmt: skip
 """Tests that pass with any implementation and import no kernels."""
 
