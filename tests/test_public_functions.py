@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import normscope
-from normscope.errors import ConfigError
+from normscope.errors import ConfigError, NormscopeError
 from tests.cli.running import write_text
 
 
@@ -82,3 +82,29 @@ def test_nothing_to_compare_is_refused_before_a_folder_is_made(tmp_path: Path) -
     with pytest.raises(ConfigError, match="workers=100000 must be at most"):
         normscope.compare(norm=["rms", "layer"], workers=100_000, out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+ANY: Any = normscope  # called with wrong types on purpose
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "settings"),
+    [
+        *((name, [5], {}) for name in ("list_runs", "sample", "chat", "resume", "report", "xray_target")),
+        *((name, [5], {}) for name in ("draw_target", "draw_block", "list_claims", "write_lab_report")),
+        ("draw_target", [[]], {}),
+        ("draw_block", ["gpt2", 5], {}),
+        ("xray_target", ["gpt2"], {"batches": "x"}),
+        ("xray_target", ["gpt2"], {"dtype": "int3"}),
+        ("xray_target", ["gpt2"], {"model": 3}),
+        ("doctor", [], {"recipe": 5}),
+        ("compare", [], {"norm": "rms"}),
+        ("compare", [], {"norm": ["rms", "layer"], "lr": 5}),
+        ("compare", [], {"norm": ["rms", "layer"], "seeds": "x"}),
+        ("run_lab", ["no-such-claim"], {}),
+        ("train", [], {"model": 3}),
+    ],
+)
+def test_arguments_of_the_wrong_type_are_refused(name: str, arguments: list[Any], settings: dict[str, Any]) -> None:
+    with pytest.raises(NormscopeError):
+        getattr(ANY, name)(*arguments, **settings)

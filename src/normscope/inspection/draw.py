@@ -3,7 +3,7 @@
 import dataclasses
 import difflib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from normscope.blocks.block import Block, BlockConfig
 from normscope.blocks.mlp import default_hidden
 from normscope.blocks.residual import WIRINGS
 from normscope.blocks.rotary import Rotary
-from normscope.checks import check_positive_int
+from normscope.checks import as_path, check_positive_int, short_repr
 from normscope.drawing.draw_model import Drawing, draw_model
 from normscope.errors import ConfigError, NormscopeError
 from normscope.inspection.folders import is_huggingface
@@ -84,12 +84,9 @@ def draw_block(
     name, settings = preset, model or {}
     names = [name for name in CONFIGS if name != "convnet"]
     _choose("preset", name, names)
-    if len(shape) != 3:
-        sizes = ",".join(map(str, shape))
-        raise ConfigError(
-            f"the input shape of a block is batch,length,width, but got {len(shape)} sizes: {sizes}\n"
-            f"fix: --shape 8,1024,768"
-        )
+    if not isinstance(shape, Sequence) or len(shape) != 3:
+        got = f"{len(shape)} sizes: {','.join(map(str, shape))}" if isinstance(shape, Sequence) else short_repr(shape)
+        raise ConfigError(f"the input shape of a block is batch,length,width, but got {got}\nfix: --shape 8,1024,768")
     _check_not_empty(shape)
     config = _config(name, {**settings, "width": shape[2], "depth": 1}, tokens=shape[1])
     with torch.device("meta"):  # a drawing needs only shapes
@@ -120,14 +117,15 @@ def draw_target(
         model: Settings of a preset by name, such as {"depth": 4}.
         inside: Also draw the inside of attention and MLP.
     """
-    if target in CONFIGS and not Path(target).is_dir():
+    path = as_path(target, "a model")
+    if str(target) in CONFIGS and not path.is_dir():
         return draw_preset(str(target), shape, model or {}, inside)
     if model:
         raise ConfigError(
             f"the settings of the model in {target} are fixed, but got {', '.join(model)}\n"
             f"fix: remove them, or use a preset instead of the folder"
         )
-    return draw_folder(Path(target), shape, inside)
+    return draw_folder(path, shape, inside)
 
 
 def draw_preset(name: str, shape: Shape | None, settings: Mapping[str, Any], inside: bool) -> Drawing:
@@ -261,9 +259,9 @@ def _check_heads(settings: Mapping[str, Any]) -> None:
 def _choose(kind: str, name: str, names: Iterable[str]) -> None:
     if name in names:
         return
-    close = difflib.get_close_matches(name, list(names), n=1)
+    close = difflib.get_close_matches(str(name), list(names), n=1)
     fix = f"did you mean {close[0]!r}?" if close else f"use one of: {', '.join(names)}"
-    raise ConfigError(f"unknown {kind} {name!r}\nfix: {fix}")
+    raise ConfigError(f"unknown {kind} {short_repr(name)}\nfix: {fix}")
 
 
 def _check_not_empty(shape: Shape) -> None:

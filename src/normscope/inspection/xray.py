@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import torch
 
-from normscope.checks import check_positive_int, check_seed
+from normscope.checks import check_positive_int, check_seed, short_repr
 from normscope.diagnostics.diff.diff import compare
 from normscope.diagnostics.diff.differences import RecordDiff
 from normscope.diagnostics.findings import find
@@ -66,6 +66,10 @@ class XrayConfig:
     def __post_init__(self) -> None:
         check_positive_int(batches=self.batches)
         check_seed(seed=self.seed)
+        if self.dtype not in ("float32", "bfloat16"):
+            raise ConfigError(f"dtype={short_repr(self.dtype)}: choose one of float32, bfloat16")
+        if not isinstance(self.model, Mapping):
+            raise ConfigError(f"model={short_repr(self.model)} must be a dict of settings")
         if self.cached and (self.step or self.batches > 1):
             raise ConfigError("--cached runs one batch without backward pass\nfix: remove --step and --batches")
         if self.step and self.forward_only:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+from normscope.checks import as_path
 from normscope.errors import ConfigError, FileError
 from normscope.lab.budget import Budget, get_budget
 from normscope.lab.catalog import all_claims, choose_claims
@@ -26,11 +27,12 @@ def list_claims(out: str | Path = DEFAULT_FOLDER) -> list[tuple[Claim, Outcome |
     Args:
         out: Output folder of `run_lab`.
     """
-    return [(claim, _outcome(claim, Path(out))) for claim in all_claims()]
+    folder = as_path(out, "a lab folder")
+    return [(claim, _outcome(claim, folder)) for claim in all_claims()]
 
 
 def run_lab(
-    names: Sequence[str] = (),
+    names: str | Sequence[str] = (),
     *,
     all: bool = False,
     budget: Literal["quick", "full"] = "quick",
@@ -56,9 +58,9 @@ def run_lab(
     """
     if all == bool(names):
         raise ConfigError("name the claims to test, or use --all, but not both\nfix: normscope lab run --all")
-    claims = list(all_claims()) if all else choose_claims(names)
+    claims = list(all_claims()) if all else choose_claims([names] if isinstance(names, str) else names)
     chosen, worker_config = get_budget(budget, seeds), WorkerConfig(workers, ray)
-    text, folder = None if data is None else Path(data), Path(out)
+    text, folder = None if data is None else as_path(data, "a text"), as_path(out, "a lab folder")
     for note in () if quiet else _notes(claims, chosen, text, folder):
         print(paragraph(f"note: {note}"), file=sys.stderr)
     trials = {claim.name: trial_count(claim, chosen) for claim in claims}
@@ -79,7 +81,7 @@ def write_lab_report(out: str | Path = DEFAULT_FOLDER, *, markdown: bool = False
     from normscope.lab.report.markdown import lab_markdown
     from normscope.lab.report.page import lab_page
 
-    folder = Path(out)
+    folder = as_path(out, "a lab folder")
     found = [(claim, outcome) for claim, outcome in list_claims(folder) if isinstance(outcome, Outcome)]
     if not found:
         raise ConfigError(f"no results in {folder}\nfix: normscope lab run --all{out_option(folder)}")

@@ -117,6 +117,8 @@ def train(
     data = {"tokenizer": tokenizer, "vocab_size": vocab_size, "split": split, "val_fraction": val_fraction}
     _check_no_unused(paths, chosen, {**data, "allow_special": allow_special or None})
     _check_trackers(tensorboard, wandb)
+    if not isinstance(model, Mapping | None):
+        raise ConfigError(f"model={short_repr(model)} must be a dict of settings")
     model_settings, training = _split_settings(settings)
     with reading_progress(quiet or observers is not None) as progress:
         created = start_run(

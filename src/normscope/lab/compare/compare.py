@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from normscope.checks import check_positive_number
+from normscope.checks import as_path, check_positive_int, check_positive_number, is_integer, short_repr
 from normscope.errors import ConfigError
 from normscope.lab.budget import check_max_seeds
 from normscope.lab.compare.comparison import AUTO_LRS, Comparison, ComparisonPlan, comparison, one_step, timing_trials
@@ -74,7 +74,7 @@ def compare(
         choices: Values to compare of norm, wiring, activation, init, positions, depth, width, heads and context; every
             combination is trained.
     """
-    text, folder = None if data is None else Path(data), Path(out)
+    text, folder = None if data is None else as_path(data, "a text"), as_path(out, "a comparison")
     plan = _plan(choices, preset, lr, minutes, seeds, cores() if workers is None else workers, ray)
     make_folder(folder)
     if text is not None:
@@ -100,6 +100,13 @@ def _plan(
     ray: bool,
 ) -> ComparisonPlan:
     check_positive_number(minutes=minutes)
+    if not is_integer(seeds):
+        check_positive_int(seeds=seeds)  # raises; a number that is too large has its own error below
+    for name, values in {**choices, **({} if lr == "auto" else {"lr": lr})}.items():
+        if isinstance(values, str) or not isinstance(values, Sequence):
+            raise ConfigError(
+                f"{name}={short_repr(values)} must be a list of values\nfix: {name}=[{short_repr(values)}]"
+            )
     if seeds < 2:
         raise ConfigError(f"seeds={seeds}: a single seed gives no confidence interval\nfix: --seeds 5")
     check_max_seeds(seeds)
