@@ -4,6 +4,7 @@ import dataclasses
 import difflib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,22 +46,13 @@ PATCH_AXIS_NAMES = {**AXIS_NAMES, "c": "channels", "y": "rows", "x": "columns", 
 """Axis letters for images, and for images split into patches."""
 
 
-def _encoder(**settings: Any) -> EncoderConfig:
-    """The size of BERT-base."""
-    return EncoderConfig(**{"vocab_size": 30522, "context": 512, "width": 768, "heads": 12, "depth": 12, **settings})
-
-
-def _vit(**settings: Any) -> ViTConfig:
-    """The size of ViT-B/16."""
-    sizes = {"image_size": 224, "patch": 16, "classes": 1000, "width": 768, "heads": 12, "depth": 12}
-    return ViTConfig(**{**sizes, **settings})
-
-
-def _convnet(**settings: Any) -> ConvNetConfig:
-    return ConvNetConfig(**{"image_size": 32, **settings})
-
-
-CONFIGS: Mapping[str, Callable[..., Any]] = {**PRESETS, "encoder": _encoder, "vit": _vit, "convnet": _convnet}
+_BASE: Mapping[str, Any] = {"width": 768, "heads": 12, "depth": 12}
+CONFIGS: Mapping[str, Callable[..., Any]] = {
+    **PRESETS,
+    "encoder": partial(EncoderConfig, vocab_size=30522, context=512, **_BASE),  # BERT-base
+    "vit": partial(ViTConfig, image_size=224, patch=16, classes=1000, **_BASE),  # ViT-B/16
+    "convnet": partial(ConvNetConfig, image_size=32),
+}
 """Models that can be drawn by name: the GPT presets, and the other models at a common size."""
 
 _MODELS: Mapping[type, Callable[[Any], nn.Module]] = {
