@@ -52,7 +52,7 @@ from normscope.lab.commands import list_claims as list_claims
 from normscope.lab.commands import run_lab as run_lab
 from normscope.lab.commands import write_lab_report as write_lab_report
 from normscope.lab.compare.compare import compare as compare
-from normscope.learning.explain import explanation as explanation
+from normscope.learning.catalog import explain as explain
 from normscope.models.convnet import ConvNet as ConvNet
 from normscope.models.convnet import ConvNetConfig as ConvNetConfig
 from normscope.models.encoder import Encoder as Encoder

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from normscope.learning import TOPICS, explanation
+from normscope.learning import TOPICS, explain
 from normscope.learning.terminal import render
 from tests.cli.running import entered, refused
 
@@ -32,7 +32,7 @@ def test_help_names_every_topic_and_option(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_the_example(capsys: pytest.CaptureFixture[str]) -> None:
-    assert entered(["explain", "rmsnorm"], capsys) == (0, render(explanation("rmsnorm")) + "\n", "")
+    assert entered(["explain", "rmsnorm"], capsys) == (0, render(explain("rmsnorm")) + "\n", "")
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_numbers_of_ones_own(arguments: list[str], capsys: pytest.CaptureFixture
     code, out, errors = entered(["explain", "rmsnorm", *arguments], capsys)
     assert (code, errors) == (0, "")
     settings = {"eps": 1e-6} if "--eps" in arguments else {}
-    assert out == render(explanation("rmsnorm", [-3.0, 4.0, 0.0], **settings)) + "\n"
+    assert out == render(explain("rmsnorm", [-3.0, 4.0, 0.0], **settings)) + "\n"
     assert "-1.0392   1.3856   0.0000" in out
 
 
@@ -52,7 +52,7 @@ def test_a_file_and_groups(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     np.save(tmp_path / "x.npy", array)
     code, out, _ = entered(["explain", "groupnorm", "--input", str(tmp_path / "x.npy"), "--groups", "3"], capsys)
     assert code == 0
-    assert out == render(explanation("groupnorm", array, groups=3)) + "\n"
+    assert out == render(explain("groupnorm", array, groups=3)) + "\n"
 
 
 def test_heads(capsys: pytest.CaptureFixture[str]) -> None:
@@ -93,7 +93,7 @@ def test_in_a_terminal_there_are_colours() -> None:
     os.close(reading)
     text = shown.decode().replace("\r\n", "\n")
     assert "\x1b[1;36m1. relu" in text
-    assert re.sub(r"\x1b\[[\d;]*m", "", text) == render(explanation("relu2")) + "\n"
+    assert re.sub(r"\x1b\[[\d;]*m", "", text) == render(explain("relu2")) + "\n"
 
 
 @pytest.mark.parametrize("topic", TOPICS)
@@ -101,4 +101,4 @@ def test_json(topic: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = entered(["explain", topic, "--json"], capsys)
     explained = json.loads(out)
     assert code == 0
-    assert [step["code"] for step in explained["steps"]] == [step.code for step in explanation(topic).steps]
+    assert [step["code"] for step in explained["steps"]] == [step.code for step in explain(topic).steps]

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from normscope.learning import explanation
+from normscope.learning import explain
 from tests.learning.cases import near, numbers
 
 
 def test_rms_norm_of_two_tokens() -> None:
-    worked = explanation("rmsnorm")
+    worked = explain("rmsnorm")
     assert numbers(worked, "squares")[0, 0].tolist() == [9, 16, 0]
     near(numbers(worked, "mean_square")[0, 0], [8.33], 2)
     near(numbers(worked, "rms")[0, 0], [2.8868], 4)
@@ -20,13 +20,13 @@ def test_rms_norm_of_two_tokens() -> None:
 
 
 def test_rms_norm_with_the_eps_of_the_example() -> None:
-    worked = explanation("rmsnorm", [3.0, -4.0, 0.0], eps=1e-6)
+    worked = explain("rmsnorm", [3.0, -4.0, 0.0], eps=1e-6)
     near(numbers(worked, "rms"), [2.887], 3)
     near(numbers(worked, "result"), [1.04, -1.39, 0.0], 2)
 
 
 def test_batch_norm_of_two_images() -> None:
-    worked = explanation("batchnorm")
+    worked = explain("batchnorm")
     mean, variance, result = (numbers(worked, title) for title in ("mean", "variance", "result"))
     # All the digits of float32: these two were written down with them.
     np.testing.assert_allclose(mean.flatten(), [0.20000000298, 0.64999997616, 0.06250002980], rtol=0, atol=6e-8)
@@ -41,13 +41,11 @@ def test_batch_norm_of_two_images() -> None:
 
 
 def test_one_sample_of_batch_norm_is_instance_norm() -> None:
-    near(
-        numbers(explanation("batchnorm"), "batch_of_one")[0], numbers(explanation("instancenorm"), "standardized")[0], 6
-    )
+    near(numbers(explain("batchnorm"), "batch_of_one")[0], numbers(explain("instancenorm"), "standardized")[0], 6)
 
 
 def test_layer_norm_gives_every_row_mean_zero_and_std_one() -> None:
-    worked = explanation("layernorm")
+    worked = explain("layernorm")
     result = numbers(worked, "result")
     assert result.shape == (3, 5)
     near(result.mean(-1), [0, 0, 0], 6)
@@ -58,32 +56,32 @@ def test_layer_norm_gives_every_row_mean_zero_and_std_one() -> None:
 
 
 def test_layer_norm_without_eps_divides_zero_by_zero() -> None:
-    assert np.isnan(numbers(explanation("layernorm", [[0.5, 0.5]], eps=0.0), "result")).all()
+    assert np.isnan(numbers(explain("layernorm", [[0.5, 0.5]], eps=0.0), "result")).all()
 
 
 def test_group_norm_with_one_and_all_groups() -> None:
-    worked = explanation("groupnorm")
+    worked = explain("groupnorm")
     assert numbers(worked, "mean").flatten().tolist() == [3.5, 11.5]
     assert numbers(worked, "variance").flatten().tolist() == [5.25, 5.25]
     x = np.arange(16.0).reshape(1, 4, 2, 2)
-    near(numbers(worked, "one_channel_per_group"), numbers(explanation("instancenorm", x), "result"), 6)
+    near(numbers(worked, "one_channel_per_group"), numbers(explain("instancenorm", x), "result"), 6)
     near(
         numbers(worked, "single_group"),
-        numbers(explanation("layernorm", x.reshape(1, 16)), "result").reshape(x.shape),
+        numbers(explain("layernorm", x.reshape(1, 16)), "result").reshape(x.shape),
         6,
     )
     for groups, end in ((4, "one_channel_per_group"), (1, "single_group")):
-        near(numbers(explanation("groupnorm", groups=groups), "result"), numbers(worked, end), 6)
+        near(numbers(explain("groupnorm", groups=groups), "result"), numbers(worked, end), 6)
 
 
 def test_power_norm_updates_its_running_statistics_by_a_tenth() -> None:
-    worked = explanation("powernorm", torch.full((2, 3, 4), 3.0))
+    worked = explain("powernorm", torch.full((2, 3, 4), 3.0))
     near(numbers(worked, "result"), np.full((2, 3, 4), 3.0), 4)  # divided by psi's start, 1
     near(numbers(worked, "new_square"), [1.8] * 4, 4)
 
 
 def test_power_norm_corrects_the_second_gradient() -> None:
-    worked = explanation("powernorm")
+    worked = explain("powernorm")
     near(numbers(worked, "batch_mean_square"), [54.5, 58.0, 50.0], 6)
     near(numbers(worked, "new_square"), [6.35, 6.7, 5.9], 5)
     x, psi_square, pull = (
@@ -102,7 +100,7 @@ def test_power_norm_corrects_the_second_gradient() -> None:
     ],
 )
 def test_relu_squared(inputs: list[float], relu: list[float], squared: list[float]) -> None:
-    worked = explanation("relu2", inputs)
+    worked = explain("relu2", inputs)
     near(numbers(worked, "relu"), relu, 6)
     near(numbers(worked, "result"), squared, 6)
     table = numbers(worked, "comparison")
@@ -112,19 +110,19 @@ def test_relu_squared(inputs: list[float], relu: list[float], squared: list[floa
 
 def test_relu_squared_at_four_points_of_a_line() -> None:
     points = torch.linspace(-3, 3, 100)[[10, 50, 60, 90]]
-    worked = explanation("relu2", points)
+    worked = explain("relu2", points)
     near(points.numpy(), [-2.39, 0.03, 0.64, 2.45], 2)
     near(numbers(worked, "relu"), [0.0, 0.03, 0.64, 2.45], 2)
     near(numbers(worked, "result"), [0.0, 0.00, 0.40, 6.02], 2)
 
 
 def test_gelu_lies_between() -> None:
-    worked = explanation("relu2")
+    worked = explain("relu2")
     near(numbers(worked, "gelu")[-3:], [0.8413, 1.9545, 2.9960], 4)  # x times the normal distribution's share below it
 
 
 def test_linear_layer_of_two_people() -> None:
-    worked = explanation("linear")
+    worked = explain("linear")
     by_hand = [
         [-0.1126 * 1.8 - 0.3855 * 80, 0.0426 * 1.8 + 0.5514 * 80, -0.3952 * 1.8 + 0.6278 * 80],
         [-0.1126 * 1.6 - 0.3855 * 50, 0.0426 * 1.6 + 0.5514 * 50, -0.3952 * 1.6 + 0.6278 * 50],
@@ -134,7 +132,7 @@ def test_linear_layer_of_two_people() -> None:
 
 
 def test_mlp_up_and_down_projections() -> None:
-    worked = explanation("mlp")
+    worked = explain("mlp")
     assert [numbers(worked, title).shape for title in ("up", "activated", "result")] == [
         (1, 2, 16),
         (1, 2, 16),
@@ -147,7 +145,7 @@ def test_mlp_up_and_down_projections() -> None:
 
 
 def test_requires_grad() -> None:
-    worked = explanation("requires-grad")
+    worked = explain("requires-grad")
     assert numbers(worked, "y") == 1.5
     assert numbers(worked, "w_grad").tolist() == [1.0, 2.0]
     assert worked.step("x_grad").value.content == "None"
@@ -160,7 +158,7 @@ def test_requires_grad() -> None:
 
 
 def test_initialization_of_a_linear_layer() -> None:
-    worked = explanation("init")
+    worked = explain("init")
     std = math.sqrt(2 / (768 + 3072))
     assert numbers(worked, "forward_variance") == 1 / 768
     assert numbers(worked, "backward_variance") == 1 / 3072
@@ -175,7 +173,7 @@ def test_initialization_of_a_linear_layer() -> None:
 
 
 def test_embedding_selects_rows() -> None:
-    worked = explanation("embedding", [[2, 0, 2]])
+    worked = explain("embedding", [[2, 0, 2]])
     tokens, table = (np.asarray(value.content) for value in worked.given)
     assert tokens.dtype == np.int64
     assert np.abs(table).max() <= 3
@@ -184,7 +182,7 @@ def test_embedding_selects_rows() -> None:
 
 
 def test_attention_is_causal() -> None:
-    worked = explanation("attention")
+    worked = explain("attention")
     shares = numbers(worked, "attention_weights")
     assert shares.shape == (1, 2, 3, 3)
     assert (np.triu(shares, k=1) == 0).all()
@@ -195,7 +193,7 @@ def test_attention_is_causal() -> None:
 
 
 def test_block_is_two_residuals() -> None:
-    worked = explanation("block")
+    worked = explain("block")
     given = {value.name: value.content for value in worked.given}
     result = given["x"] + numbers(worked, "attention_output") + numbers(worked, "mlp_output")
     near(numbers(worked, "result"), result, 6)
@@ -203,7 +201,7 @@ def test_block_is_two_residuals() -> None:
 
 
 def test_wirings_differ_and_none_loses_the_gradient() -> None:
-    worked = explanation("residual")
+    worked = explain("residual")
     names = ("pre", "post", "sandwich", "parallel", "single", "none")
     results = [numbers(worked, name) for name in names]
     assert len({result.tobytes() for result in results}) == 6

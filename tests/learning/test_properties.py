@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 from torch import Tensor, nn
 
 import normscope as ns
-from normscope.learning import explanation
+from normscope.learning import explain
 from tests.learning.cases import numbers, wrong
 
 LAYERS: dict[str, tuple[int, Callable[[Tensor], nn.Module]]] = {
@@ -36,7 +36,7 @@ def test_the_result_matches_the_layer(topic: str, data: st.DataObject) -> None:
     least = 2 if rank == 4 else 1
     shape = data.draw(st.lists(st.integers(least, 4), min_size=rank, max_size=4).map(tuple), label="shape")
     x = torch.from_numpy(data.draw(arrays(np.float32, shape, elements=NUMBERS), label="x"))
-    worked = explanation(topic, x, **({"groups": 1} if topic == "groupnorm" else {}))
+    worked = explain(topic, x, **({"groups": 1} if topic == "groupnorm" else {}))
     expected = layer(x)(x).detach()
     torch.testing.assert_close(torch.from_numpy(numbers(worked, "result")), expected, rtol=2e-5, atol=2e-5)
     assert wrong(worked) == []
@@ -51,6 +51,6 @@ def test_the_result_matches_the_layer(topic: str, data: st.DataObject) -> None:
 )
 def test_group_norm_in_any_number_of_groups(groups: int, channels: int, size: int, seed: int) -> None:
     x = torch.randn(2, groups * channels, size, generator=torch.Generator().manual_seed(seed))
-    worked = explanation("groupnorm", x, groups=groups)
+    worked = explain("groupnorm", x, groups=groups)
     expected = nn.GroupNorm(groups, groups * channels)(x).detach()
     torch.testing.assert_close(torch.from_numpy(numbers(worked, "result")), expected, rtol=1e-5, atol=1e-5)

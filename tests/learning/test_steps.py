@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from normscope.errors import ConfigError, NormscopeError, ShapeError, TokenError
-from normscope.learning import TOPICS, explanation
+from normscope.learning import TOPICS, explain
 from normscope.learning.lesson import Lesson, Step, Topic, max_difference
 from tests.learning.cases import numbers, wrong
 from tests.support import Refusal, every_refusal, randn
@@ -20,7 +20,7 @@ EACH_TOPIC = pytest.mark.parametrize("topic", TOPICS)
 
 @EACH_TOPIC
 def test_references_agree_on_the_example(topic: str) -> None:
-    worked = explanation(topic)
+    worked = explain(topic)
     assert wrong(worked) == []
     assert worked.description
     assert all(step.description and step.code for step in worked.steps)
@@ -30,7 +30,7 @@ def test_references_agree_on_the_example(topic: str) -> None:
 
 @EACH_TOPIC
 def test_the_code_that_is_shown_gives_the_numbers_that_are_shown(topic: str) -> None:
-    worked, lesson = explanation(topic), TOPICS[topic].lesson()
+    worked, lesson = explain(topic), TOPICS[topic].lesson()
     names: dict[str, Any] = {**lesson.given, **lesson.hidden}
     for work, shown in zip(TOPICS[topic].steps, worked.steps, strict=True):
         here = {**inspect.unwrap(work.function).__globals__, **names}
@@ -49,26 +49,26 @@ def test_explaining_does_not_change_the_rng(topic: str) -> None:
     torch.manual_seed(7)
     expected = torch.rand(1)
     torch.manual_seed(7)
-    first = explanation(topic)
+    first = explain(topic)
     assert torch.rand(1) == expected
-    for before, after in zip(first.steps, explanation(topic).steps, strict=True):
+    for before, after in zip(first.steps, explain(topic).steps, strict=True):
         assert np.array_equal(np.asarray(before.value.content), np.asarray(after.value.content))
 
 
 @pytest.mark.parametrize("topic", ["requires-grad", "residual", "layernorm", "powernorm"])
 @pytest.mark.parametrize("surroundings", [torch.no_grad, torch.inference_mode])
 def test_no_grad_and_inference_mode_do_not_matter(topic: str, surroundings: Callable[[], Any]) -> None:
-    usual = explanation(topic)
+    usual = explain(topic)
     with surroundings():
-        found = explanation(topic)
+        found = explain(topic)
     assert [step.checks for step in found.steps] == [step.checks for step in usual.steps]
 
 
 def test_another_default_dtype_does_not_matter() -> None:
-    usual = explanation("block")
+    usual = explain("block")
     torch.set_default_dtype(torch.float64)
     try:
-        found = explanation("block")
+        found = explain("block")
         assert torch.get_default_dtype() == torch.float64
     finally:
         torch.set_default_dtype(torch.float32)
@@ -79,7 +79,7 @@ def test_the_users_tensor_does_not_change() -> None:
     x = randn(2, 3, dtype=torch.float32).requires_grad_()
     before = x.detach().clone()
     for name in ("layernorm", "requires-grad"):
-        explanation(name, x)
+        explain(name, x)
     assert torch.equal(x.detach(), before)
     assert x.grad is None
 
@@ -131,7 +131,7 @@ def test_largest_difference(ours: Any, theirs: Any, expected: float) -> None:
 
 
 def test_an_overflow_of_float32_is_reported() -> None:
-    worked = explanation("rmsnorm", [1e30, 2e30])
+    worked = explain("rmsnorm", [1e30, 2e30])
     told = {(title, reference) for title, reference, _ in wrong(worked)}
     assert ("squares", "float64") in told
     assert ("result", "normscope.RMSNorm") in told  # which is right
@@ -158,70 +158,70 @@ SHAPES: dict[str, list[tuple[int, ...]]] = {
 @pytest.mark.parametrize(("topic", "shape"), [(topic, shape) for topic in SHAPES for shape in SHAPES[topic]])
 def test_supported_shapes(topic: str, shape: tuple[int, ...]) -> None:
     x = randn(*shape, seed=3)
-    worked = explanation(topic, x)
+    worked = explain(topic, x)
     assert wrong(worked) == []
     if topic not in ("linear", "residual", "requires-grad"):
         assert numbers(worked, "result").shape == shape
 
 
 def test_own_sizes_and_token_ids() -> None:
-    assert wrong(explanation("init", [3, 5])) == []
-    assert wrong(explanation("init", [64, 64])) == []
-    assert wrong(explanation("embedding", [[7, 0], [1, 60000]])) == []
-    assert "one_hot" not in [step.title for step in explanation("embedding", [60000] * 200).steps]
+    assert wrong(explain("init", [3, 5])) == []
+    assert wrong(explain("init", [64, 64])) == []
+    assert wrong(explain("embedding", [[7, 0], [1, 60000]])) == []
+    assert "one_hot" not in [step.title for step in explain("embedding", [60000] * 200).steps]
 
 
 REFUSALS: list[Refusal] = [
-    ("typo", ConfigError, "did you mean 'layernorm'", lambda: explanation("layernrom")),
-    ("unknown", ConfigError, "use one of: layernorm, ", lambda: explanation("xyz")),
-    ("no-name", ConfigError, "there is no topic None", lambda: explanation(None)),  # type: ignore[arg-type]
+    ("typo", ConfigError, "did you mean 'layernorm'", lambda: explain("layernrom")),
+    ("unknown", ConfigError, "use one of: layernorm, ", lambda: explain("xyz")),
+    ("no-name", ConfigError, "there is no topic None", lambda: explain(None)),  # type: ignore[arg-type]
     (
         "other-option",
         ConfigError,
         "rmsnorm has no option groups; its options are eps",
-        lambda: explanation("rmsnorm", groups=2),
+        lambda: explain("rmsnorm", groups=2),
     ),
-    ("no-options", ConfigError, "mlp has no option eps; it has no options", lambda: explanation("mlp", eps=1.0)),
-    ("eps", ConfigError, "eps=-1 must be", lambda: explanation("layernorm", eps=-1)),
-    ("eps-rms", ConfigError, "eps=nan must be", lambda: explanation("rmsnorm", eps=float("nan"))),
-    ("eps-block", ConfigError, "eps='x' must be", lambda: explanation("block", eps="x")),
-    ("groups", ConfigError, "4 channels are not divisible by groups=3", lambda: explanation("groupnorm", groups=3)),
-    ("no-groups", ConfigError, "with one of 1, 2, 4", lambda: explanation("groupnorm", groups=0)),
-    ("heads", ConfigError, "--heads with one of 1, 2, 4", lambda: explanation("attention", heads=3)),
-    ("heads-block", ConfigError, "--heads with one of 1, 2, 4", lambda: explanation("block", heads=0)),
-    ("rank", ShapeError, "attention expects a tensor of 3 dim", lambda: explanation("attention", [1.0, 2.0])),
-    ("rank-block", ShapeError, "a block expects a tensor of 3 dim", lambda: explanation("residual", [1.0, 2.0])),
+    ("no-options", ConfigError, "mlp has no option eps; it has no options", lambda: explain("mlp", eps=1.0)),
+    ("eps", ConfigError, "eps=-1 must be", lambda: explain("layernorm", eps=-1)),
+    ("eps-rms", ConfigError, "eps=nan must be", lambda: explain("rmsnorm", eps=float("nan"))),
+    ("eps-block", ConfigError, "eps='x' must be", lambda: explain("block", eps="x")),
+    ("groups", ConfigError, "4 channels are not divisible by groups=3", lambda: explain("groupnorm", groups=3)),
+    ("no-groups", ConfigError, "with one of 1, 2, 4", lambda: explain("groupnorm", groups=0)),
+    ("heads", ConfigError, "--heads with one of 1, 2, 4", lambda: explain("attention", heads=3)),
+    ("heads-block", ConfigError, "--heads with one of 1, 2, 4", lambda: explain("block", heads=0)),
+    ("rank", ShapeError, "attention expects a tensor of 3 dim", lambda: explain("attention", [1.0, 2.0])),
+    ("rank-block", ShapeError, "a block expects a tensor of 3 dim", lambda: explain("residual", [1.0, 2.0])),
     (
         "rank-file",
         ShapeError,
         "or a .npy file with 3 dimensions",
-        lambda: explanation("attention", np.ones((1, 1, 2, 2))),
+        lambda: explain("attention", np.ones((1, 1, 2, 2))),
     ),
-    ("rank-zero", ShapeError, "1 or more dimensions, but got 0", lambda: explanation("layernorm", np.float32(1))),
-    ("rank-batch", ShapeError, "2 or more", lambda: explanation("batchnorm", [1.0, 2.0])),
-    ("one-value", ShapeError, "more than one value", lambda: explanation("batchnorm", [[1.0, 2.0]])),
-    ("one-pixel", ShapeError, "more than one value", lambda: explanation("instancenorm", [[[1.0], [2.0]]])),
+    ("rank-zero", ShapeError, "1 or more dimensions, but got 0", lambda: explain("layernorm", np.float32(1))),
+    ("rank-batch", ShapeError, "2 or more", lambda: explain("batchnorm", [1.0, 2.0])),
+    ("one-value", ShapeError, "more than one value", lambda: explain("batchnorm", [[1.0, 2.0]])),
+    ("one-pixel", ShapeError, "more than one value", lambda: explain("instancenorm", [[[1.0], [2.0]]])),
     (
         "one-in-a-group",
         ShapeError,
         "one value per group (2 groups)",
-        lambda: explanation("groupnorm", [[1, 2]], groups=2),
+        lambda: explain("groupnorm", [[1, 2]], groups=2),
     ),
-    ("power-rank", ShapeError, "2 or more", lambda: explanation("powernorm", [1.0, 2.0])),
-    ("many-pairs", ShapeError, "too many attention scores", lambda: explanation("attention", torch.zeros(1, 3000, 4))),
-    ("half-token", TokenError, "but got 1.5", lambda: explanation("embedding", [1, 1.5])),
-    ("negative-token", TokenError, "but got -1", lambda: explanation("embedding", [1, -1])),
-    ("large-token", TokenError, "but got 1000000", lambda: explanation("embedding", [10**6])),
-    ("huge-token", TokenError, "but got about 100000000", lambda: explanation("embedding", [99_999_999])),
+    ("power-rank", ShapeError, "2 or more", lambda: explain("powernorm", [1.0, 2.0])),
+    ("many-pairs", ShapeError, "too many attention scores", lambda: explain("attention", torch.zeros(1, 3000, 4))),
+    ("half-token", TokenError, "but got 1.5", lambda: explain("embedding", [1, 1.5])),
+    ("negative-token", TokenError, "but got -1", lambda: explain("embedding", [1, -1])),
+    ("large-token", TokenError, "but got 1000000", lambda: explain("embedding", [10**6])),
+    ("huge-token", TokenError, "but got about 100000000", lambda: explain("embedding", [99_999_999])),
     (
         "lone-token",
         ShapeError,
         "embedding expects at least one dimension",
-        lambda: explanation("embedding", np.int64(3)),
+        lambda: explain("embedding", np.int64(3)),
     ),
-    ("three-sizes", ShapeError, "two sizes", lambda: explanation("init", [1, 2, 3])),
-    ("half-a-size", ShapeError, "positive integers", lambda: explanation("init", [1.5, 2])),
-    ("huge-sizes", ShapeError, "100000 by 100000 is too large", lambda: explanation("init", [10**5, 10**5])),
+    ("three-sizes", ShapeError, "two sizes", lambda: explain("init", [1, 2, 3])),
+    ("half-a-size", ShapeError, "positive integers", lambda: explain("init", [1.5, 2])),
+    ("huge-sizes", ShapeError, "100000 by 100000 is too large", lambda: explain("init", [10**5, 10**5])),
 ]
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes
 from rich.console import Console
 
-from normscope.learning import TOPICS, ExplanationValue, ReferenceCheck, explanation
+from normscope.learning import TOPICS, ExplanationValue, ReferenceCheck, explain
 from normscope.learning.terminal import format_values, render, render_rich
 
 
@@ -42,7 +42,7 @@ def test_number_formats(array: Any, lines: list[str]) -> None:
 
 
 def test_a_notebook_shows_the_same_text() -> None:
-    worked = explanation("relu2")
+    worked = explain("relu2")
     assert worked._repr_html_() == f"<pre>{html.escape(render(worked))}</pre>"
     assert "&gt; relu = x.clamp(min=0)" in worked._repr_html_()
 
@@ -91,7 +91,7 @@ def test_no_line_exceeds_the_width(shape: tuple[int, ...], digits: int, width: i
 
 @pytest.mark.parametrize("topic", TOPICS)
 def test_every_topic_fits_eighty_columns(topic: str) -> None:
-    text = render(explanation(topic))
+    text = render(explain(topic))
     assert max(map(len, text.splitlines())) <= 80
     assert not any(line != line.rstrip() for line in text.splitlines())
     assert "{" not in text.replace('f"', "").split("> ")[0]  # every {name} of the words is filled in
@@ -99,7 +99,7 @@ def test_every_topic_fits_eighty_columns(topic: str) -> None:
 
 @pytest.mark.parametrize("topic", TOPICS)
 def test_colors_do_not_change_the_text(topic: str) -> None:
-    worked = explanation(topic)
+    worked = explain(topic)
     assert render_rich(worked).plain == render(worked)
     stream = io.StringIO()
     console = Console(file=stream, force_terminal=True, color_system="standard", width=80, highlight=False)
@@ -108,7 +108,7 @@ def test_colors_do_not_change_the_text(topic: str) -> None:
 
 
 def test_the_parts_of_a_step() -> None:
-    text = render(explanation("rmsnorm", [3.0, -4.0, 0.0], eps=1e-6))
+    text = render(explain("rmsnorm", [3.0, -4.0, 0.0], eps=1e-6))
     assert text.startswith("RMSNorm, over ... [d]\nEach row (in a transformer: one token) is")
     assert "\nx = 3  -4   0\nweight = 1  1  1\neps = 1e-06\n" in text
     rms = text[text.index("3. rms") : text.index("4. scaled")].splitlines()
@@ -132,23 +132,23 @@ def test_the_parts_of_a_step() -> None:
     ],
 )
 def test_a_difference_is_reported(difference: float, words: str) -> None:
-    worked = explanation("relu2", [1.0])
+    worked = explain("relu2", [1.0])
     step = replace(worked.steps[0], checks=(ReferenceCheck("torch", difference, 1e-5),))
     text = render(replace(worked, steps=(step,)), width=120)
     assert text.splitlines()[-1].strip() == words
 
 
 def test_nan_is_reported() -> None:
-    text = " ".join(render(explanation("rmsnorm", [[0.0, 0.0], [3.0, 4.0]], eps=0.0)).split())
+    text = " ".join(render(explain("rmsnorm", [[0.0, 0.0], [3.0, 4.0]], eps=0.0)).split())
     assert text.count("NaN: the result of 0 / 0") == 1
     assert text.index("4. scaled") < text.index("NaN: the result") < text.index("5. result")
     assert "any eps > 0 avoids that" in text
     assert text.count("NaN from an earlier step") == 2  # of the result, and of its RMS
-    assert " nan " not in render(explanation("rmsnorm", [[0.0, 0.0]], eps=1e-5))
-    assert "eps > 0" not in render(explanation("relu2", [3e38]))
+    assert " nan " not in render(explain("rmsnorm", [[0.0, 0.0]], eps=1e-5))
+    assert "eps > 0" not in render(explain("relu2", [3e38]))
 
 
 @pytest.mark.parametrize("topic", ["attention", "block", "residual"])
 def test_one_sequence_is_a_batch_of_one(topic: str) -> None:
     text = [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]
-    assert render(explanation(topic, text)) == render(explanation(topic, [text]))
+    assert render(explain(topic, text)) == render(explain(topic, [text]))

@@ -33,6 +33,8 @@ def test_train_sample_report_and_resume(text: Path) -> None:
     run = normscope.train(text, steps=4, observers=[], **TINY)
     assert (run.folder, run.is_done(), run.config.train.steps) == (Path("runs/my"), True, 4)
     assert run.sample("the", max_new_tokens=5).startswith("the")
+    with pytest.raises(normscope.NormscopeError, match=r"fix: normscope\.sample"):
+        run.sample("the", max_new_tokens=5, samples=2)
     assert run.report().is_file()
     again = normscope.open_run(run.folder)
     assert isinstance(again, TrainingRun)

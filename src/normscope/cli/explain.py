@@ -10,7 +10,7 @@ from typing import Annotated
 import tyro
 
 from normscope.cli.options import Flag, OptionalFloat, OptionalInt, given, read_arguments
-from normscope.learning.explain import TOPICS, explanation
+from normscope.learning.catalog import TOPICS, explain
 from normscope.learning.inputs import read_tensor
 from normscope.learning.terminal import WIDTH, render, render_rich
 
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str]) -> None:
         return
     options = {name: value for name, value in given(command).items() if name in ("eps", "groups", "heads")}
     tensor = None if command.input is None else read_tensor(command.input)
-    worked = explanation(command.topic, tensor, **options)
+    worked = explain(command.topic, tensor, **options)
     if command.json:
         print(json.dumps(dataclasses.asdict(worked), indent=1, default=lambda value: value.tolist()))
     elif sys.stdout.isatty():

@@ -40,8 +40,8 @@ StyledLine = tuple[str, LineKind]
 def render(explanation: Explanation, width: int = WIDTH) -> str:
     """Render as plain text.
 
-    >>> from normscope.learning import explanation
-    >>> print(render(explanation("requires-grad", [1.0, 2.0])))  # doctest: +ELLIPSIS
+    >>> from normscope.learning import explain
+    >>> print(render(explain("requires-grad", [1.0, 2.0])))  # doctest: +ELLIPSIS
     requires_grad
     ...
     1. y

@@ -166,20 +166,22 @@ class Run:
         model.load_state_dict(tensors["model"])
         return model.to(target).eval(), step
 
-    def sample(self, prompt: str = "", *, checkpoint: str | int = "best", device: str = "cpu", **sampling: Any) -> str:
+    def sample(self, prompt: str = "", *, checkpoint: str | int = "best", device: str = "cpu", **settings: Any) -> str:
         """Generate one text that continues a prompt; returns prompt and continuation.
 
         Args:
             prompt: Start of the text.
             checkpoint: "best", "last", or a saved step.
             device: Device of the model.
-            sampling: Settings of `generate_text`: temperature, top_k, max_new_tokens, seed, ...
+            settings: Settings of `GenerationConfig`: temperature, top_k, max_new_tokens, seed, ...
         """
         from normscope.generate.text import generate_text
 
         model, _ = self.load_model(checkpoint, device)
-        (text,) = generate_text(model, self.tokenizer(), prompt, **sampling)
-        return text.prompt + text.text
+        texts = generate_text(model, self.tokenizer(), prompt, **settings)
+        if len(texts) != 1:
+            raise ConfigError(f"Run.sample returns one text, but got settings for {len(texts)}\nfix: normscope.sample")
+        return texts[0].prompt + texts[0].text
 
     def _repr_html_(self) -> str:
         """The report page, for notebooks."""

@@ -1,4 +1,4 @@
-"""The topics, and `explanation`, which runs one of them."""
+"""The topics, and `explain`, which runs one of them."""
 
 import difflib
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ TOPICS: Mapping[str, Topic] = {
 }
 
 
-def explanation(topic: str, tensor: Any = None, **options: Any) -> Explanation:
+def explain(topic: str, tensor: Any = None, **options: Any) -> Explanation:
     """Explain a topic step by step, on its example or on your own numbers.
 
     Args:
@@ -31,7 +31,7 @@ def explanation(topic: str, tensor: Any = None, **options: Any) -> Explanation:
         tensor: a tensor, an array or nested lists (default: the topic's example). Computed in float32.
         options: options of the topic: eps (norms and blocks), groups (groupnorm), heads (attention and blocks).
 
-    >>> worked = explanation("rmsnorm", [3.0, -4.0, 0.0])
+    >>> worked = explain("rmsnorm", [3.0, -4.0, 0.0])
     >>> [step.title for step in worked.steps]
     ['squares', 'mean_square', 'rms', 'scaled', 'result', 'output_rms']
     >>> worked.step("rms").code, worked.step("rms").value.content.round(4).tolist()
