@@ -22,7 +22,7 @@ def match_parameter(gradient: Tensor | None, parameter: Tensor | None) -> Tensor
     """Convert a gradient to the shape and dtype of its parameter."""
     if gradient is None or parameter is None:
         return None
-    if gradient.shape != parameter.shape:
+    if parameter.dim() != 1:
         gradient = gradient.reshape(parameter.shape)
     return gradient if parameter.dtype == torch.float32 else gradient.to(parameter.dtype)
 

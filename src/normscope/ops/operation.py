@@ -95,6 +95,10 @@ class Operation:
         self.fallback = reference if fallback is None else fallback
         self.saves, self.grad_shapes, self.adjoint = saves, grad_shapes, adjoint
         self.gradient_of, self.num_gradients = gradient_of, max(gradient_of) + 1
+        # The first and the last input that each gradient is for.
+        self._inputs_of = [
+            (gradient_of.index(i), len(gradient_of) - 1 - gradient_of[::-1].index(i)) for i in range(self.num_gradients)
+        ]
         self._padding = [None] * (self.count - len(gradient_of))
         self._function = fast_apply(type(name, (_KernelFunction,), {}))
         fields = _schema_fields(config)
@@ -139,17 +143,14 @@ class Operation:
         """Return the gradient of each input."""
         needed = self._needed(needs_input_grad)
         found: Sequence[Tensor | None]
-        if needs_differentiable_backward(next((g for g in grads if g is not None), None)):
+        if needs_differentiable_backward(grads[0] if len(grads) == 1 or grads[0] is not None else grads[1]):
             found = self._reference_gradients(config, grads, saved)
         else:
             found = self._compute_gradients(config, grads, saved, needed)
         return self._for_inputs(found, needs_input_grad)
 
     def _needed(self, needs_input_grad: Sequence[bool]) -> list[bool]:
-        needed = [False] * self.num_gradients
-        for index, wanted in zip(self.gradient_of, needs_input_grad, strict=False):
-            needed[index] = needed[index] or wanted
-        return needed
+        return [needs_input_grad[first] or needs_input_grad[last] for first, last in self._inputs_of]
 
     def _for_inputs(self, found: Sequence[Tensor | None], needs_input_grad: Sequence[bool]) -> list[Tensor | None]:
         mapped = [

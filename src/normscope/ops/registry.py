@@ -44,8 +44,8 @@ def choose_norm(x: Tensor, plan: Plan, statistic: Statistic, affine: Affine, mas
     backend = _fused_norm(x, affine, mask)
     if backend == "reference":
         return _torch_norm(x, affine, mask)
-    if backend == "fused" and mask is None and kernel_mode.forced() is None and _is_small_group_norm(x, plan, affine):
-        return "torch"
+    if backend == "fused" and not is_row_norm(plan, affine) and mask is None and kernel_mode.forced() is None:
+        return "torch" if _is_small_group_norm(x, plan, affine) else backend
     return backend
 
 
@@ -190,7 +190,7 @@ def _is_small_group_norm(x: Tensor, plan: Plan, affine: Affine) -> bool:
     order = tuple(range(len(plan.split_shape)))
     layout = memory_layout.channel_layout(plan.split_shape, plan.roles, affine.broadcast_shape, order)
     grouped = layout is not None and layout.group_size > 1 and layout.memory_format == "contiguous"
-    return grouped and not is_row_norm(plan, affine) and _torch_norm_applies(x, affine)
+    return grouped and _torch_norm_applies(x, affine)
 
 
 def is_row_norm(plan: Plan, affine: Affine) -> bool:

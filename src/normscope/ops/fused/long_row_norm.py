@@ -12,7 +12,6 @@ from normscope.ops.fused.parallel import run_parallel
 from normscope.ops.fused.row_norm_backward import backward_sums, finalize_backward_sums
 from normscope.ops.fused.vector_loops import add_to, fill
 
-LONG = 8192
 _WIDTH = 1024  # columns processed together
 WORKSPACE_PER_ROW = 4  # float64 numbers per row
 

@@ -118,14 +118,11 @@ def _forward_part(
 
 
 @compiled
-def forward(
-    pool, x, branch, total, weight, bias, mask, y, means, rows, d, eps, centered, has_mask,
-    has_residual, has_shift,
-):  # fmt: skip
+def forward(pool, arrays, options):
     """Compute y and, if centered, the row means, of x or of total = x + branch.
 
-    Arrays are passed as addresses.
+    Args:
+        arrays: addresses of x, branch, total, weight, bias, mask, y and means.
+        options: rows, d, eps, centered, has_mask, has_residual, has_shift.
     """
-    run_parallel(pool, _forward_part,
-        (x, branch, total, weight, bias, mask, y, means, rows, d, eps, centered, has_mask, has_residual, has_shift),
-    )  # fmt: skip
+    run_parallel(pool, _forward_part, arrays + options)

@@ -204,20 +204,18 @@ def _sum_blocks(sums, total, result, blocks, d):
 
 
 @compiled
-def backward(
-    pool, x, weight, mask, means, g, residual_grad, dx, dweight, dbias, sums, blocks, rows, d,
-    eps, centered, needs_weight_grad, needs_bias_grad, has_mask, has_residual,
-):  # fmt: skip
+def backward(pool, arrays, results, options):
     """Compute dx, dweight and dbias. With a residual, the gradient that bypasses the norm is added to dx.
 
-    `sums` holds (2 blocks + 1) d float64 numbers: the sums of each block for gain and bias, and the total.
+    Args:
+        arrays: addresses of x, weight, mask, means, g, residual_grad, dx and sums. The latter holds (2 blocks + 1) d
+            float64 numbers: the sums of each block for gain and bias, and the total.
+        results: addresses of dweight and dbias, 0 for those that are not needed.
+        options: blocks, rows, d, eps, centered, needs_weight_grad, needs_bias_grad, has_mask, has_residual.
     """
-    run_parallel(pool, _backward_part,
-        (x, weight, mask, means, g, residual_grad, dx, sums, blocks, rows, d, eps, centered, needs_weight_grad,
-        needs_bias_grad, has_mask, has_residual),
-    )  # fmt: skip
+    run_parallel(pool, _backward_part, arrays + options)
+    sums, blocks, d = arrays[7], options[0], options[2]
     total = float64_at(sums + 16 * blocks * d)
-    if needs_weight_grad:
-        _sum_blocks(float64_at(sums), total, float32_at(dweight), blocks, d)
-    if needs_bias_grad:
-        _sum_blocks(float64_at(sums + 8 * d), total, float32_at(dbias), blocks, d)
+    for i in range(2):
+        if results[i]:
+            _sum_blocks(float64_at(sums + 8 * i * d), total, float32_at(results[i]), blocks, d)

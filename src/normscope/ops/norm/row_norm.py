@@ -25,6 +25,9 @@ from normscope.scope import Scope
 
 _ROWS = Scope.parse("r [d]")
 
+LONG_ROW = 8192
+"""The row length from which the backward pass is `fused/long_row_norm.py`: rows too long for the cache."""
+
 
 class RowNormConfig(NamedTuple):
     d: int
@@ -45,15 +48,16 @@ def _forward(
     d, eps, centered = config
     wide, gain = to_contiguous_float32(x), _gain(weight, d)
     shift = constant_vector(0.0, d) if bias is None else to_contiguous_float32(bias)
-    branch, mask = (None if t is None else t.contiguous() for t in (branch, mask))
+    branch, mask = branch if branch is None else branch.contiguous(), mask if mask is None else mask.contiguous()
     total = None if branch is None else torch.empty_like(wide)
     y, rows = torch.empty_like(wide), wide.numel() // d
     means = empty_float64(rows) if centered else None
-    run_kernel(
-        "row_norm", "forward", thread_pool_for(wide.numel()), wide.data_ptr(), address(branch), address(total),
-        gain.data_ptr(), shift.data_ptr(), address(mask), y.data_ptr(), address(means), rows, d, eps, centered,
-        mask is not None, branch is not None, bias is not None,
+    arrays = (
+        wide.data_ptr(), address(branch), address(total), gain.data_ptr(), shift.data_ptr(), address(mask),
+        y.data_ptr(), address(means),
     )  # fmt: skip
+    options = rows, d, eps, centered, mask is not None, branch is not None, bias is not None
+    run_kernel("row_norm", "forward", thread_pool_for(wide.numel()), arrays, options)
     return y if wide.dtype == x.dtype else y.to(x.dtype), total, means
 
 
@@ -73,17 +77,20 @@ def _backward(
     dweight, dbias = empty_float32(d) if needed[1] else None, empty_float32(d) if needed[2] else None
     arrays = (
         x.data_ptr(), gain.data_ptr(), address(mask), address(means), g.data_ptr(), address(residual_grad),
-        dx.data_ptr(), address(dweight), address(dbias),
+        dx.data_ptr(),
     )  # fmt: skip
+    results = address(dweight), address(dbias)
     flags = centered, needed[1], needed[2], mask is not None, residual_grad is not None
-    if d >= (long_rows := fused_module("long_row_norm")).LONG:
-        workspace, sums = (empty_float64(size) for size in long_rows.workspace_sizes(pool[0], rows))
+    if d >= LONG_ROW:
+        sizes = fused_module("long_row_norm").workspace_sizes(pool[0], rows)
+        workspace, sums = (empty_float64(size) for size in sizes)
         addresses = workspace.data_ptr(), sums.data_ptr()
-        run_kernel("long_row_norm", "backward", pool, *arrays, *addresses, rows, d, eps, *flags)
+        run_kernel("long_row_norm", "backward", pool, *arrays, *results, *addresses, rows, d, eps, *flags)
     else:
         blocks = min(16, -(-rows // 32))  # depends on the rows alone, for deterministic results
         sums = empty_float64((2 * blocks + 1) * d if needed[1] or needed[2] else 0)
-        run_kernel("row_norm_backward", "backward", pool, *arrays, sums.data_ptr(), blocks, rows, d, eps, *flags)
+        options = blocks, rows, d, eps, *flags
+        run_kernel("row_norm_backward", "backward", pool, (*arrays, sums.data_ptr()), results, options)
     dx = dx if given.dtype == torch.float32 else dx.to(given.dtype)
     return dx, match_parameter(dweight, weight), match_parameter(dbias, bias)
 
