@@ -41,6 +41,7 @@ CORE: dict[str, list[str]] = {
     "ops/norm/normalize": ["blocks/test_add_norm", "ops/norm", *_NORM],
     "ops/norm/row_norm": ["ops/norm/test_row_norm", "ops/test_transforms", "blocks/test_add_norm", *_NORM],
     "ops/norm/channel_norm": ["ops/norm/test_channel_norm", "ops/test_transforms", *_NORM],
+    "ops/operation": ["ops/norm/test_row_norm", "ops/test_rotary_kernels", "ops/test_transforms"],
     "ops/registry": ["ops/test_registry", "blocks/test_add_norm", "ops/norm", *_NORM],
     "ops/moments": ["ops/test_moments"],
     "blocks/norm/norm": [*_NORM, "blocks/norm"],

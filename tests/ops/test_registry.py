@@ -1,5 +1,6 @@
 """The table of operations: every entry exists, and the choice for each device, dtype and shape."""
 
+import copy
 import importlib
 from collections.abc import Callable
 from typing import Any, get_args
@@ -160,6 +161,11 @@ def test_a_third_statistic_runs_by_its_own_formula() -> None:
                 norm = ns.Norm(scope, statistic=MEAN_ABS, eps=1e-3, **sizes)
                 torch.testing.assert_close(norm(given), expected)
                 torch.testing.assert_close(normalize(given, scope, statistic=MEAN_ABS, eps=1e-3, **sizes), expected)
+
+
+def test_a_copied_norm_takes_the_same_implementation() -> None:
+    norm, x = ns.GroupNorm(2, 8), torch.randn(2, 8, 5, 5, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(copy.deepcopy(norm)(x), norm(x))
 
 
 def test_a_third_statistic_cannot_be_tracked() -> None:

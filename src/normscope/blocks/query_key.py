@@ -34,7 +34,7 @@ def _is_rms_of_each_head(norm: nn.Module | None, x: Tensor) -> TypeGuard[Norm]:
     """Return whether the norm is a stateless RMS norm over the features of each head, with at most a gain."""
     if type(norm) is not Norm and type(norm) is not RMSNorm:  # a subclass may override anything
         return False
-    if norm.statistic is not RMS or norm.state is not None or norm.bias is not None:
+    if norm.statistic != RMS or norm.state is not None or norm.bias is not None:
         return False
     plan, _, _ = norm._plan_for(x.shape)
     return plan.roles == "kkkr" and (norm.axes is None or norm.axes.names == plan.names[3:])

@@ -31,7 +31,7 @@ def check_settings(
         raise ConfigError(f"statistic={statistic.name!r} cannot be tracked; leave state={state!r} out")
     if momentum is not None and not (is_number(momentum) and 0 <= momentum <= 1):
         raise ConfigError(f"momentum={momentum!r} must lie between 0 and 1, or be None for an average over all batches")
-    if state == "power" and (statistic is not RMS or momentum is None):
+    if state == "power" and (statistic != RMS or momentum is None):
         raise ConfigError(
             f"state='power' needs statistic='rms' and a momentum, but got {statistic.name!r} and {momentum}"
         )

@@ -20,7 +20,7 @@ def normalize(x: Tensor, plan: Plan, *, statistic: Statistic, eps: float, affine
     if is_row_norm(plan.split_shape, plan.roles, affine.broadcast_shape):
         return _normalize_rows(x, plan, statistic, eps, affine)
     layout = _layout(x, plan, affine)
-    if layout is None or statistic is not STANDARDIZE or not is_known(plan.count > 1):
+    if layout is None or statistic != STANDARDIZE or not is_known(plan.count > 1):
         return None
     weight, bias = _flat(affine.weight), _flat(affine.bias)
     if layout.across_batch or layout.memory_format == "channels_last":
@@ -36,9 +36,9 @@ def normalize(x: Tensor, plan: Plan, *, statistic: Statistic, eps: float, affine
 def _normalize_rows(x: Tensor, plan: Plan, statistic: Statistic, eps: float, affine: Affine) -> Tensor | None:
     rows = x if x.dim() and is_known(x.shape[-1] == plan.count) else x.reshape(-1, plan.count)
     weight, bias, shape = _flat(affine.weight), _flat(affine.bias), (plan.count,)
-    if statistic is STANDARDIZE:
+    if statistic == STANDARDIZE:
         return _like(F.layer_norm(rows, shape, weight, bias, eps), x)
-    if statistic is RMS and bias is None:
+    if statistic == RMS and bias is None:
         return _like(F.rms_norm(rows, shape, weight, eps), x)
     return None
 
@@ -49,7 +49,7 @@ def normalize_with_statistics(
     """Normalize by F.batch_norm, and return the statistics too, for layers that track running statistics."""
     layout = _layout(x, plan, affine)
     view = None if layout is None else _channel_view(x, layout)
-    if layout is None or view is None or statistic is not STANDARDIZE or not is_known(plan.count > 1):
+    if layout is None or view is None or statistic != STANDARDIZE or not is_known(plan.count > 1):
         return None
     mean, variance = x.new_zeros(layout.groups), x.new_zeros(layout.groups)
     weight, bias = _repeated(affine.weight, layout), _repeated(affine.bias, layout)
