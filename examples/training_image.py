@@ -14,11 +14,11 @@ from rich.terminal_theme import DIMMED_MONOKAI
 
 from normscope.runs.events import RunEvent, StartedEvent, StepEvent
 from normscope.storage.files import write_atomically
+from normscope.training.create_run import create_run
 from normscope.training.loop import train_run
 from normscope.training.observers.live_panel import panel
 from normscope.training.observers.progress import RunProgress
 from normscope.training.recipes import recipe
-from normscope.training.start_run import start_run
 
 WIDTH, HEIGHT = 100, 40
 FRACTION = 0.97
@@ -48,7 +48,7 @@ class PanelRecorder:
 def main(target: Path) -> None:
     recorder = PanelRecorder()
     with tempfile.TemporaryDirectory() as folder:
-        train_run(start_run(folder, [], recipe("dial")), [recorder])
+        train_run(create_run(folder, [], recipe("dial")), [recorder])
     # Remove web fonts: the image must not load anything.
     write_atomically(target, re.sub(r"@font-face \{.*?\n    \}\n", "", recorder.svg, flags=re.DOTALL))
 

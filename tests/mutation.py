@@ -44,7 +44,7 @@ CORE: dict[str, list[str]] = {
     "ops/operation": ["ops/norm/test_row_norm", "ops/test_rotary_kernels", "ops/test_transforms"],
     "ops/registry": ["ops/test_registry", "blocks/test_add_norm", "ops/norm", *_NORM],
     "ops/moments": ["ops/test_moments"],
-    "blocks/norm/norm": [*_NORM, "blocks/norm"],
+    "blocks/norm/base": [*_NORM, "blocks/norm"],
     "blocks/attention": ["blocks/test_attention", "blocks/test_attention_cache", "blocks/test_attention_padding"],
     "blocks/rotary": ["blocks/test_rotary", "ops/test_rotary", "models/test_gpt_cache"],
     "blocks/cache": ["blocks/test_cache", "blocks/test_cache_rows", "models/test_gpt_cache", "models/test_gpt_rows"],

@@ -16,11 +16,11 @@ from normscope.errors import NormscopeError
 from normscope.runs.report.page import write_report
 from normscope.runs.run import Run
 from normscope.runtime.devices import resolve_device
+from normscope.training.create_run import create_run
 from normscope.training.doctor import measure_cost
 from normscope.training.loop import train_run
 from normscope.training.nan_guard import replay
 from normscope.training.recipes import recipe
-from normscope.training.start_run import start_run
 from normscope.training.verify_resume import verify_resume
 from tests.support import Refusal, every_refusal
 
@@ -122,16 +122,16 @@ TENSORS: list[Refusal] = [
 TRAINING: list[Refusal] = [
     ("run", NormscopeError, "train_run expects a Run, but got 'x'", lambda: train_run("x")),  # type: ignore[arg-type]
     ("proof", NormscopeError, "expects a Run, but got 'x'", lambda: verify_resume("x")),  # type: ignore[arg-type]
-    ("recipe", NormscopeError, "is made from a Recipe", lambda: start_run("r", [], "dial")),  # type: ignore[arg-type]
-    ("model", NormscopeError, "model=5 must be", lambda: start_run("r", [], recipe("dial"), model=5)),  # type: ignore[arg-type]
+    ("recipe", NormscopeError, "is made from a Recipe", lambda: create_run("r", [], "dial")),  # type: ignore[arg-type]
+    ("model", NormscopeError, "model=5 must be", lambda: create_run("r", [], recipe("dial"), model=5)),  # type: ignore[arg-type]
     (
         "setting",
         NormscopeError,
         "unknown training setting 'x'",
-        lambda: start_run("r", [], recipe("dial"), train={"x": 1}),
+        lambda: create_run("r", [], recipe("dial"), train={"x": 1}),
     ),
-    ("text", NormscopeError, "prompt=5 must", lambda: start_run("r", [], recipe("dial"), prompt=5)),  # type: ignore[arg-type]
-    ("sources", NormscopeError, "sources must be paths", lambda: start_run("r", 5, recipe("dial"))),  # type: ignore[arg-type]
+    ("text", NormscopeError, "prompt=5 must", lambda: create_run("r", [], recipe("dial"), prompt=5)),  # type: ignore[arg-type]
+    ("sources", NormscopeError, "sources must be paths", lambda: create_run("r", 5, recipe("dial"))),  # type: ignore[arg-type]
     ("measure", NormscopeError, "made from a GPTConfig", lambda: measure_cost("x", "y")),  # type: ignore[arg-type]
     ("muon", NormscopeError, "Muon takes matrices", lambda: any_.Muon(5, lr=0.1)),
     ("muon-tensor", NormscopeError, "Muon takes matrices", lambda: any_.Muon(torch.ones(2, 2), lr=0.1)),
@@ -148,8 +148,8 @@ TRAINING: list[Refusal] = [
     *paths("load_tokenizer", any_.load_tokenizer),
     *paths("load_huggingface", any_.load_huggingface),
     *paths("open", Run.open),
-    *paths("start", lambda path: start_run(path, [], recipe("dial"))),
-    *paths("source", lambda path: start_run("r", [path], recipe("dial"))),
+    *paths("start", lambda path: create_run(path, [], recipe("dial"))),
+    *paths("source", lambda path: create_run("r", [path], recipe("dial"))),
     *paths("prepare", lambda path: prepare(["text.txt"], path)),
     *paths("corpus", open_corpus),
     *paths("report", write_report),

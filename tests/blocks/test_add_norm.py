@@ -1,6 +1,7 @@
 """Add and normalize: in one pass where that can be, and always the same numbers."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -31,7 +32,7 @@ def sums(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     loop = rows.forward
 
     def recording(*arguments: Any) -> None:
-        found.append(arguments[-2])  # the last one tells of a bias
+        found.append(arguments[-1][-2])  # of its options; the last one tells of a bias
         loop(*arguments)
 
     monkeypatch.setattr(rows, "forward", recording)
@@ -140,3 +141,19 @@ def test_compiled() -> None:
     compiled = torch.compile(add_and_normalize, fullgraph=True, backend="aot_eager")
     for one, other in zip(compiled(x, branch, norm), add_and_normalize(x, branch, norm), strict=True):
         assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_double_backward_matches_the_reference(name: str) -> None:
+    def second(reference: bool) -> list[Tensor]:
+        norm = NORMS[name]()
+        scramble(norm)
+        x, branch = (randn(SHAPE, seed, torch.float32).requires_grad_() for seed in (1, 2))
+        with reference_kernels() if reference else nullcontext():
+            total, y = add_and_normalize(x, branch, norm)
+            loss = (total * randn(SHAPE, 3, torch.float32)).sum() + (y.square() * randn(SHAPE, 4, torch.float32)).sum()
+            first = torch.autograd.grad(loss, [x, *norm.parameters()], create_graph=True)
+            return list(torch.autograd.grad(sum(g.square().sum() for g in first), [x, branch, *norm.parameters()]))
+
+    for fused, plain in zip(second(False), second(True), strict=True):
+        torch.testing.assert_close(fused, plain, rtol=1e-3, atol=1e-4)

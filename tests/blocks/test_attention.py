@@ -10,7 +10,7 @@ from torch import Tensor
 
 from normscope.blocks.attention import Attention
 from normscope.blocks.cache import KVCache
-from normscope.blocks.norm.spec import TEXT_NORMS, NormSpec
+from normscope.blocks.norm.named_norms import TEXT_NORMS, NormSpec
 from normscope.blocks.rotary import Rotary
 from normscope.errors import ConfigError, DtypeError, FutureLeakError, NormscopeError, ScopeError, ShapeError
 from normscope.ops.fused import attention as loops

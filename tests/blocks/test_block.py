@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from normscope.blocks.block import Block, BlockConfig
-from normscope.blocks.norm.spec import TEXT_NORMS, NormSpec
+from normscope.blocks.norm.named_norms import TEXT_NORMS, NormSpec
 from normscope.errors import ConfigError, DtypeError, FutureLeakError, NormscopeError, ScopeError, ShapeError
 from tests.blocks.test_wirings import WIDTH, every_wiring, made
 from tests.support import close_all, every_refusal, gradients, randn, real_tokens

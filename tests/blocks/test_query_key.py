@@ -11,7 +11,7 @@ from torch.nn.modules import module as torch_module
 
 import normscope as ns
 from normscope.blocks.attention import Attention
-from normscope.blocks.norm.spec import NormSpec
+from normscope.blocks.norm.named_norms import NormSpec
 from normscope.blocks.positions import StartPosition
 from normscope.blocks.query_key import norm_and_rotate
 from normscope.blocks.rotary import Rotary

@@ -192,7 +192,7 @@ import os, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell has it for what it starts with &
 from normscope import cli
 from normscope.__main__ import program
-from normscope.training.signals import StopOnSignal
+from normscope.training.stop_signals import StopOnSignal
 def work(_):
     os.kill(os.getpid(), signal.SIGINT)
     with StopOnSignal() as stopping:

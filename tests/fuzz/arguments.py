@@ -140,8 +140,8 @@ def api_calls(folder: Path) -> Mapping[str, tuple[Any, dict[str, Any]]]:
     from normscope.data.tokenizers import CharacterTokenizer
     from normscope.runs.run import Run
     from normscope.training.config import TrainConfig
+    from normscope.training.create_run import create_run
     from normscope.training.recipes import recipe
-    from normscope.training.start_run import start_run
 
     letters = CharacterTokenizer.of(["hello world"])
     model = normscope.GPT(normscope.llama(vocab_size=letters.vocab_size, context=16, depth=1, width=16, heads=2))
@@ -189,7 +189,7 @@ def api_calls(folder: Path) -> Mapping[str, tuple[Any, dict[str, Any]]]:
             {"steps": 3, "batch": 2, "lr": 0.1, "seed": 1, "grad_clip": 1.0, "device": "cpu"},
         ),
         "start": (
-            start_run,
+            create_run,
             {
                 "folder": "made",
                 "sources": [folder / "milk.txt"],

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from normscope.blocks.norm.norm import Norm
+from normscope.blocks.norm.base import Norm
 from normscope.generate.decoder import Decoder, DecoderLayout, WeightFormat, get_layout
 from normscope.models.gpt import GPT
 from tests.support import random_tokens

@@ -10,7 +10,7 @@ import torch
 
 from normscope.blocks.linear import Linear
 from normscope.blocks.mlp import ACTIVATIONS
-from normscope.blocks.norm.spec import NormSpec
+from normscope.blocks.norm.named_norms import NormSpec
 from normscope.errors import CacheError
 from normscope.generate import decoder
 from normscope.generate.config import GenerationConfig

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from normscope.blocks.norm.spec import NormSpec
+from normscope.blocks.norm.named_norms import NormSpec
 from normscope.errors import ConfigError
 from normscope.generate.decoder_support import can_decode
 from normscope.models.gpt import GPT, GPTConfig

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from normscope.blocks.linear import Linear
-from normscope.blocks.norm.norm import Norm
+from normscope.blocks.norm.base import Norm
 from normscope.generate import decoder
 from normscope.generate.decoder import Decoder, WeightFormat, get_layout
 from normscope.generate.tokens import generate_tokens

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from normscope.blocks.norm.spec import TEXT_NORMS, NormSpec
+from normscope.blocks.norm.named_norms import TEXT_NORMS, NormSpec
 from normscope.errors import FutureLeakError
 from normscope.models.gpt import GPT
 from tests.models.tiny import CONTEXT, VOCABULARY, tiny

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from normscope.blocks.norm.norm import Norm
-from normscope.blocks.norm.spec import TEXT_NORMS, NoNorm, NormSpec
+from normscope.blocks.norm.base import Norm
+from normscope.blocks.norm.named_norms import TEXT_NORMS, NoNorm, NormSpec
 from normscope.blocks.residual import WIRINGS
 from normscope.errors import ConfigError, DtypeError, FutureLeakError, NormscopeError, ShapeError, TokenError
 from normscope.models.encoder import Encoder, EncoderConfig

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from normscope.blocks.mlp import ACTIVATIONS
-from normscope.blocks.norm.spec import TEXT_NORMS
+from normscope.blocks.norm.named_norms import TEXT_NORMS
 from normscope.blocks.residual import WIRINGS
 from normscope.models.gpt import GPT
 from tests.models.tiny import CONTEXT, FORMS, VOCABULARY, every_form, every_preset, made, tiny

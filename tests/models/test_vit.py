@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from normscope.blocks.norm.spec import TEXT_NORMS, NormSpec
+from normscope.blocks.norm.named_norms import TEXT_NORMS, NormSpec
 from normscope.blocks.residual import WIRINGS
 from normscope.errors import ConfigError, DtypeError, FutureLeakError, NormscopeError, ShapeError
 from normscope.models.vit import ViT, ViTConfig

@@ -8,7 +8,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from normscope.blocks.norm.norm import Norm
+from normscope.blocks.norm.base import Norm
 from normscope.diagnostics.diff.diff import compare
 from normscope.diagnostics.probe import Xray
 from normscope.diagnostics.report.page import xray_page

@@ -12,7 +12,7 @@ from normscope.runs.checkpoints import BEST_FORMAT
 from normscope.runs.checksummed_folder import MANIFEST_FORMAT, STATE_FORMAT
 from normscope.runs.config import CONFIG_FORMAT, RunConfig, check_same_config
 from normscope.runs.events import METRICS_FORMAT, NoticeEvent, StartedEvent
-from normscope.runs.metrics import MetricsFile, read_metrics
+from normscope.runs.metrics_file import MetricsFile, read_metrics
 from normscope.runs.run import Run
 from normscope.storage.file_format import FileFormat, rename_fields
 from normscope.training.config import TrainConfig
@@ -113,10 +113,10 @@ def test_older_events_are_migrated(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         file.on_event(StartedEvent(0, "run", 1, 1, 1, 1, 1.0, format=version))
         file.on_event(NoticeEvent(0, f"of format {version}"))
     file.close()
-    monkeypatch.setattr("normscope.runs.metrics.METRICS_FORMAT", FileFormat(3, {1: shout, 2: lambda event: event}))
+    monkeypatch.setattr("normscope.runs.metrics_file.METRICS_FORMAT", FileFormat(3, {1: shout, 2: lambda event: event}))
     notices = [event["text"] for event in read_metrics(file.path) if event["kind"] == "notice"]
     assert notices == ["OF FORMAT 1", "of format 2", "of format 3"]
-    monkeypatch.setattr("normscope.runs.metrics.METRICS_FORMAT", FileFormat(2, {1: shout}))
+    monkeypatch.setattr("normscope.runs.metrics_file.METRICS_FORMAT", FileFormat(2, {1: shout}))
     with pytest.raises(FileError, match=r"line 5 of .* has format 3, .*\nfix: update normscope"):
         read_metrics(file.path)
 

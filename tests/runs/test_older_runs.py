@@ -15,12 +15,12 @@ import pytest
 from normscope._version import __version__
 from normscope.data.batches import windows
 from normscope.data.prepare import prepare
-from normscope.runs.metrics import read_metrics
+from normscope.runs.metrics_file import read_metrics
 from normscope.runs.report.page import write_report
 from normscope.runs.run import Run
+from normscope.training.create_run import create_run
 from normscope.training.loop import train_run
 from normscope.training.recipes import Recipe
-from normscope.training.start_run import start_run
 from normscope.training.validation import evaluate
 from tests.runs.tampering import rewrite
 
@@ -94,7 +94,7 @@ def write_fixture() -> Path:
         Path("text.txt").write_text(TEXT)
         prepare(["text.txt"], f"{name}/data", tokenizer="characters", val_fraction=0.1)
         rewrite(Path(name) / "data" / "corpus.json", lambda record: record.update(sources=[]))
-        run = start_run(name, [f"{name}/data"], RECIPE, prompt="10 green")
+        run = create_run(name, [f"{name}/data"], RECIPE, prompt="10 green")
         train_run(run, until=SAVED_STEP)
         (run.folder / "report.html").unlink()
         shutil.rmtree(target, ignore_errors=True)

@@ -11,7 +11,7 @@ from normscope.diagnostics.record_json import load_record
 from normscope.errors import ConfigError
 from normscope.models.gpt import GPT
 from normscope.models.presets import PRESETS, gpt2, preset
-from normscope.runs.metrics import read_metrics
+from normscope.runs.metrics_file import read_metrics
 from normscope.runs.run import Run
 from normscope.runs.xray_snapshots import layer_signal, take_xray
 from normscope.training.config import TrainConfig

@@ -9,9 +9,9 @@ from normscope.models.gpt import GPT
 from normscope.models.presets import nanochat
 from normscope.runs import checksummed_folder
 from normscope.runs.run import Run
+from normscope.training.create_run import create_run
 from normscope.training.loop import train_run
 from normscope.training.recipes import Recipe
-from normscope.training.start_run import start_run
 
 TEXT = "".join(f"{i} bottles of milk on the wall, {i} bottles of milk.\n" for i in range(300))
 RECIPE = Recipe(
@@ -27,7 +27,7 @@ def new_run(folder: Path, model: dict[str, Any] | None = None, **settings: Any) 
     text = folder / "text.txt"
     if not text.exists():
         text.write_text(TEXT)
-    return start_run(folder / "run", [text], RECIPE, model=model, train=settings, val_fraction=0.02)
+    return create_run(folder / "run", [text], RECIPE, model=model, train=settings, val_fraction=0.02)
 
 
 def train_alone(folder: str, until: int | None = None) -> None:

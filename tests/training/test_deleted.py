@@ -7,7 +7,7 @@ import pytest
 
 from normscope.errors import FileError
 from normscope.runs.events import RunEvent, StepEvent
-from normscope.runs.metrics import read_metrics
+from normscope.runs.metrics_file import read_metrics
 from normscope.runs.run import Run
 from normscope.training.loop import train_run
 from tests.training.small_run import new_run

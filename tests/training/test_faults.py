@@ -14,7 +14,7 @@ from normscope.data.batches import Batches
 from normscope.errors import NonFiniteError
 from normscope.models.gpt import GPT
 from normscope.runs.events import NoticeEvent, StartedEvent
-from normscope.runs.metrics import event_to_json, read_metrics
+from normscope.runs.metrics_file import event_to_json, read_metrics
 from normscope.runs.report.page import write_report
 from normscope.runs.run import Run
 from normscope.training.loop import train_run

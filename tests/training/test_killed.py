@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from normscope.runs.metrics import read_metrics
+from normscope.runs.metrics_file import read_metrics
 from normscope.runs.run import Run
 from tests.pairs import chiefly
 from tests.training.small_run import last_sums, new_run, train_alone

@@ -21,7 +21,7 @@ from normscope.runs.events import (
     ValidationEvent,
 )
 from normscope.runs.lock import locked
-from normscope.runs.metrics import read_metrics
+from normscope.runs.metrics_file import read_metrics
 from normscope.runs.run import Run
 from normscope.training import periodic_tasks
 from normscope.training.loop import train_run

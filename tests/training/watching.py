@@ -3,7 +3,7 @@
 from typing import Any
 
 from normscope.runs.events import RunEvent
-from normscope.runs.metrics import event_to_json, read_metrics
+from normscope.runs.metrics_file import event_to_json, read_metrics
 from normscope.runs.run import Run
 
 _TIMES = ("seconds", "tokens_per_second", "when")

@@ -11,7 +11,7 @@ from normscope.blocks.causality import check_no_future_leak
 from normscope.blocks.checks import check_dropout, check_mask, check_stream
 from normscope.blocks.initialization import Initialization, Role
 from normscope.blocks.linear import Linear
-from normscope.blocks.norm.spec import NormSpec, as_norm
+from normscope.blocks.norm.named_norms import NormSpec, as_norm
 from normscope.blocks.positions import StartPosition, max_start, position_ids
 from normscope.blocks.query_key import norm_and_rotate
 from normscope.blocks.rotary import Rotary, check_is_rotary

@@ -1,6 +1,6 @@
 """The check that a causal model does not leak the future through its norms."""
 
-from normscope.blocks.norm.spec import NormSpec
+from normscope.blocks.norm.named_norms import NormSpec
 from normscope.errors import FutureLeakError
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from normscope.blocks.block import Block
 from normscope.blocks.cache import KVCache
-from normscope.blocks.norm.norm import Norm
+from normscope.blocks.norm.base import Norm
 from normscope.generate.decoder_support import can_decode, norm_settings, parameters_and_buffers
 from normscope.models.gpt import GPT
 from normscope.ops import kernel_mode

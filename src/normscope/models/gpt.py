@@ -19,7 +19,7 @@ from normscope.blocks.cache import KVCache
 from normscope.blocks.checks import check_config, check_mask, check_same_device, check_tokens, unknown_token
 from normscope.blocks.initialization import Role
 from normscope.blocks.linear import Embedding, Linear
-from normscope.blocks.norm.spec import as_norm, build_norm
+from normscope.blocks.norm.named_norms import as_norm, build_norm
 from normscope.blocks.positions import StartPosition, max_start, position_ids
 from normscope.blocks.rotary import Rotary, check_rotary, rotary_for_layers
 from normscope.blocks.torch_tools import BaseModule, is_fx_proxy

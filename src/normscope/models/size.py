@@ -8,7 +8,7 @@ import torch
 from normscope.blocks.attention import check_heads
 from normscope.blocks.block import BlockConfig
 from normscope.blocks.mlp import default_hidden, get_activation
-from normscope.blocks.norm.spec import NormSpec, as_norm
+from normscope.blocks.norm.named_norms import NormSpec, as_norm
 from normscope.blocks.residual import get_wiring
 from normscope.errors import ConfigError
 from normscope.render.formatting import format_bytes, format_count

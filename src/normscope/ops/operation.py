@@ -178,12 +178,14 @@ class Operation:
         if self.adjoint is not None:
             return list(self.reference(self.adjoint(config), grads[0], *saved))
         create_graph = torch.is_grad_enabled()
-        inputs = saved[: self.num_gradients]
-        leaves = [t for t in inputs if t is not None and t.requires_grad]
         with torch.enable_grad():
-            pairs = [(y, g) for y, g in zip(self.reference(config, *saved), grads, strict=False) if g is not None]
-            outputs, given = [y for y, _ in pairs], [g.to(y.dtype) for y, g in pairs]
-            found = iter(torch.autograd.grad(outputs, leaves, given, create_graph=create_graph, allow_unused=True))
+            # Views: a saved tensor may be an output of this very node (x + branch), which is not to run again.
+            inputs = [t if t is None or not t.requires_grad else t.view_as(t) for t in saved[: self.num_gradients]]
+            leaves = [t for t in inputs if t is not None and t.requires_grad]
+            outputs = self.reference(config, *inputs, *saved[self.num_gradients :])
+            pairs = [(y, g.to(y.dtype)) for y, g in zip(outputs, grads, strict=False) if g is not None]
+            ys, gs = [y for y, _ in pairs], [g for _, g in pairs]
+            found = iter(torch.autograd.grad(ys, leaves, gs, create_graph=create_graph, allow_unused=True))
         return [next(found) if t is not None and t.requires_grad else None for t in inputs]
 
     # Operators return tensors only: an empty tensor represents None.

@@ -22,7 +22,7 @@ from normscope.runs.config import CONFIG_NAME, RunConfig, config_source, corpus_
 from normscope.runs.events import FinishedEvent
 from normscope.runs.extension import Extension, read_extension, write_extension
 from normscope.runs.lock import is_locked, locked
-from normscope.runs.metrics import read_metrics
+from normscope.runs.metrics_file import read_metrics
 from normscope.runs.xray_snapshots import XraySnapshots
 from normscope.runtime.devices import resolve_device
 from normscope.storage.files import make_folder, open_regular

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from normscope.runs.events import CheckpointEvent, Observer, RunEvent
-from normscope.runs.metrics import MetricsFile
+from normscope.runs.metrics_file import MetricsFile
 
 
 class EventBus:

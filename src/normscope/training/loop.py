@@ -13,7 +13,7 @@ from normscope.checks import check_non_negative, check_positive_int, short_repr
 from normscope.errors import ConfigError, DtypeError, NonFiniteError
 from normscope.runs.events import FinishedEvent, NoticeEvent, Observer, StepEvent, ThreadsEvent
 from normscope.runs.lock import locked
-from normscope.runs.metrics import MetricsFile
+from normscope.runs.metrics_file import MetricsFile
 from normscope.runs.report.page import write_report
 from normscope.runs.run import Run
 from normscope.runs.xray_snapshots import UpdateWatch
@@ -22,8 +22,8 @@ from normscope.training.memory_estimate import check_memory
 from normscope.training.periodic_tasks import run_due_tasks
 from normscope.training.rollback import RollbackCounter, recover
 from normscope.training.session import TrainingSession
-from normscope.training.signals import StopOnSignal
 from normscope.training.startup import report_start
+from normscope.training.stop_signals import StopOnSignal
 
 EndReason = Literal["done", "stopped", "paused"]
 
@@ -147,7 +147,7 @@ class _LoadReports:
 def _check_arguments(run: object, observers: object) -> None:
     if not isinstance(run, Run):
         raise DtypeError(
-            f"train_run expects a Run, but got {short_repr(run)}\nfix: Run.open(folder), or start_run(...)"
+            f"train_run expects a Run, but got {short_repr(run)}\nfix: Run.open(folder), or create_run(...)"
         )
     known = list(observers) if isinstance(observers, Iterable) else [observers]
     for observer in known:

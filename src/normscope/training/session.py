@@ -16,7 +16,7 @@ from normscope.models.gpt import GPT
 from normscope.runs.config import check_same_config
 from normscope.runs.environment import environment, environment_changes
 from normscope.runs.events import CheckpointEvent, Observer
-from normscope.runs.metrics import MetricsFile, check_metrics, metrics_checksum
+from normscope.runs.metrics_file import MetricsFile, check_metrics, metrics_checksum
 from normscope.runs.run import Run, check_sources_unchanged
 from normscope.runs.xray_snapshots import UpdateWatch
 from normscope.runtime.devices import resolve_device

@@ -15,12 +15,12 @@ from normscope.runs.events import Observer
 from normscope.runs.load_run import load_run
 from normscope.runs.run import Run
 from normscope.training.config import TrainConfig
+from normscope.training.create_run import create_run, is_prepared, new_run_folder
 from normscope.training.loop import EndReason, train_run
-from normscope.training.observers.display import choose_display
+from normscope.training.observers.choose_display import choose_display
 from normscope.training.observers.tracker_metrics import import_tracker
 from normscope.training.periodic_tasks import SAMPLE_TOKENS
 from normscope.training.recipes import Recipe, resolve_recipe
-from normscope.training.start_run import is_prepared, new_run_folder, start_run
 
 WandbMode = Literal["off", "offline", "online"]
 
@@ -121,7 +121,7 @@ def train(
         raise ConfigError(f"model={short_repr(model)} must be a dict of settings")
     model_settings, training = _split_settings(settings)
     with reading_progress(quiet or observers is not None) as progress:
-        created = start_run(
+        created = create_run(
             new_run_folder(paths) if out is None else out,
             paths,
             chosen,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import normscope as ns
-from normscope.ops.fused import long_row_norm as long_rows
+from normscope.ops.fused import long_row_norm_backward as long_rows
 from normscope.ops.fused import row_norm as forward_loops
 from normscope.ops.fused import row_norm_backward as backward_loops
 from normscope.ops.kernel_mode import reference_kernels

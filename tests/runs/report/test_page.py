@@ -17,7 +17,7 @@ from normscope.models.config_json import config_to_json
 from normscope.models.presets import nanochat
 from normscope.runs.checksummed_folder import write_manifest
 from normscope.runs.events import FinishedEvent, NoticeEvent, RunEvent, SampleEvent, SignalEvent
-from normscope.runs.metrics import MetricsFile
+from normscope.runs.metrics_file import MetricsFile
 from normscope.runs.report.page import write_report
 from normscope.runs.report.run_record import read_run_record
 from normscope.storage.safe_folder import SafeFolder

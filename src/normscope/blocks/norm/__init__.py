@@ -7,6 +7,7 @@ Replace `nn.` with `normscope.`; a state_dict loads both ways. The first argumen
     GroupNorm(8, 64)            GroupNorm("n (g [c]) [...]", g=8, c=8)
 """
 
+from normscope.blocks.norm.base import Norm
 from normscope.blocks.norm.batch_and_instance import (
     BatchNorm,
     BatchNorm1d,
@@ -20,9 +21,8 @@ from normscope.blocks.norm.batch_and_instance import (
 from normscope.blocks.norm.functional import layer_norm, normalize, rms_norm
 from normscope.blocks.norm.group import GroupNorm
 from normscope.blocks.norm.layer_and_rms import LayerNorm, RMSNorm
-from normscope.blocks.norm.norm import Norm
+from normscope.blocks.norm.named_norms import NormSpec, as_norm
 from normscope.blocks.norm.power import PowerNorm
-from normscope.blocks.norm.spec import NormSpec, as_norm
 
 __all__ = [
     "BatchNorm",

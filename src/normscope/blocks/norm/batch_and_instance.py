@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
+from normscope.blocks.norm.base import Device, Norm, ScopeText
 from normscope.blocks.norm.checks import channel_axes, resolve_scope
-from normscope.blocks.norm.norm import Device, Norm, ScopeText
 from normscope.blocks.torch_tools import is_fx_proxy
 from normscope.errors import ShapeError
 from normscope.ops.norm.reference import check_floating

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from normscope.blocks.norm.base import Device, Norm, ScopeText
 from normscope.blocks.norm.checks import channel_axes, check_no_sizes, parse_sized_scope, to_positive_int
-from normscope.blocks.norm.norm import Device, Norm, ScopeText
 from normscope.errors import ConfigError
 from normscope.ops.symbolic_sizes import is_known
 from normscope.scope import Plan, Scope

@@ -4,8 +4,8 @@ from typing import Any
 
 import torch
 
+from normscope.blocks.norm.base import Device, Norm, ScopeText
 from normscope.blocks.norm.checks import resolve_scope
-from normscope.blocks.norm.norm import Device, Norm, ScopeText
 
 
 class PowerNorm(Norm):

@@ -1,6 +1,6 @@
 """GPT-2."""
 
-from normscope.blocks.norm.spec import NormSpec
+from normscope.blocks.norm.named_norms import NormSpec
 from normscope.interop.family import Family, Slice, choice, setting
 from normscope.models.presets import gpt2
 

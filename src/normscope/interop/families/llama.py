@@ -1,6 +1,6 @@
 """Llama 1 to 3, without scaled rotary embeddings."""
 
-from normscope.blocks.norm.spec import NormSpec
+from normscope.blocks.norm.named_norms import NormSpec
 from normscope.interop.family import Family, choice, rotary_base, setting
 from normscope.models.presets import llama
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from normscope.blocks.norm.norm import Norm
+from normscope.blocks.norm.base import Norm
 from normscope.interop.fuse.activation import activation_inputs, recognize_activation
 from normscope.interop.fuse.change import ClassChange
 from normscope.interop.fuse.equivalence import first_difference

@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from normscope.blocks.norm.spec import as_norm
+from normscope.blocks.norm.named_norms import as_norm
 from normscope.errors import ConfigError
 from normscope.lab.claim import Settings
 from normscope.lab.trials.text import SMALL_GPT, build_on_meta

@@ -26,7 +26,7 @@ from normscope.scope import Scope
 _ROWS = Scope.parse("r [d]")
 
 LONG_ROW = 8192
-"""The row length from which the backward pass is `fused/long_row_norm.py`: rows too long for the cache."""
+"""The row length from which the backward pass is `fused/long_row_norm_backward.py`: rows too long for the cache."""
 
 
 class RowNormConfig(NamedTuple):
@@ -82,10 +82,10 @@ def _backward(
     results = address(dweight), address(dbias)
     flags = centered, needed[1], needed[2], mask is not None, residual_grad is not None
     if d >= LONG_ROW:
-        sizes = fused_module("long_row_norm").workspace_sizes(pool[0], rows)
+        sizes = fused_module("long_row_norm_backward").workspace_sizes(pool[0], rows)
         workspace, sums = (empty_float64(size) for size in sizes)
         addresses = workspace.data_ptr(), sums.data_ptr()
-        run_kernel("long_row_norm", "backward", pool, *arrays, *results, *addresses, rows, d, eps, *flags)
+        run_kernel("long_row_norm_backward", "backward", pool, *arrays, *results, *addresses, rows, d, eps, *flags)
     else:
         blocks = min(16, -(-rows // 32))  # depends on the rows alone, for deterministic results
         sums = empty_float64((2 * blocks + 1) * d if needed[1] or needed[2] else 0)

@@ -11,7 +11,7 @@ from normscope.errors import CheckpointError
 from normscope.render.curves import Point
 from normscope.runs.checkpoints import Checkpoints
 from normscope.runs.config import read_config_file
-from normscope.runs.metrics import check_metrics, read_metrics
+from normscope.runs.metrics_file import check_metrics, read_metrics
 from normscope.storage.json_files import JsonSource
 from normscope.storage.safe_folder import SafeFolder
 

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from normscope.blocks.norm.spec import TEXT_NORMS
+from normscope.blocks.norm.named_norms import TEXT_NORMS
 from normscope.lab import toolkit as lab
 from normscope.lab.trials.layers import LIBRARIES, max_difference, rms
 from normscope.lab.trials.text_sources import STORIES, load_text

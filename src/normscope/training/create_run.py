@@ -31,7 +31,7 @@ from normscope.training.recipes import Recipe
 _DATA = "data"
 
 
-def start_run(
+def create_run(
     folder: str | Path,
     sources: Sequence[str | Path],
     recipe: Recipe,

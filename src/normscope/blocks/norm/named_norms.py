@@ -7,8 +7,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from normscope.blocks.norm import checks
+from normscope.blocks.norm.base import Norm
 from normscope.blocks.norm.checks import NormState
-from normscope.blocks.norm.norm import Norm
 from normscope.checks import check_flags, short_repr
 from normscope.errors import ConfigError
 from normscope.ops.norm.statistic import Statistic, StatisticName

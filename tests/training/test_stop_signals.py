@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from normscope.training.signals import StopOnSignal
+from normscope.training.stop_signals import StopOnSignal
 
 
 @pytest.mark.parametrize("number", StopOnSignal.SIGNALS)

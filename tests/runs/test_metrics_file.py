@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from normscope.errors import ConfigError, FileError
 from normscope.runs.events import NoticeEvent, SampleEvent, SignalEvent, StepEvent
-from normscope.runs.metrics import MetricsFile, _with_checksum, event_to_json, read_metrics
+from normscope.runs.metrics_file import MetricsFile, _with_checksum, event_to_json, read_metrics
 from tests.runs.tampering import flip_bit
 from tests.training.observers.simulated import simulated_run, stepped
 
@@ -124,7 +124,7 @@ def test_a_killed_process_leaves_complete_lines(tmp_path: Path) -> None:
     code = f"""
 import os, signal
 from normscope.runs.events import NoticeEvent
-from normscope.runs.metrics import MetricsFile
+from normscope.runs.metrics_file import MetricsFile
 file = MetricsFile({str(path)!r})
 for step in range(3):
     file.on_event(NoticeEvent(step, "still here"))
