@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from normscope.blocks.mlp import ACTIVATIONS, MLP, default_hidden, relu2
+from normscope.blocks.activations import ACTIVATIONS, relu2
+from normscope.blocks.mlp import MLP, default_hidden
 from normscope.errors import ConfigError, DtypeError, NormscopeError, ShapeError
 from tests.support import every_refusal, randn, scramble
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from normscope.blocks.activations import ACTIVATIONS
 from normscope.blocks.linear import Linear
-from normscope.blocks.mlp import ACTIVATIONS
 from normscope.blocks.norm.named_norms import NormSpec
 from normscope.errors import CacheError
 from normscope.generate import decoder

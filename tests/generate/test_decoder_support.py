@@ -16,6 +16,7 @@ from torch.nn.modules.module import register_module_forward_hook
 from torch.nn.utils import parametrize
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from normscope.blocks.activations import ACTIVATIONS, Activation
 from normscope.blocks.block import Block
 from normscope.blocks.linear import Linear
 from normscope.blocks.norm.layer_and_rms import LayerNorm, RMSNorm
@@ -304,3 +305,10 @@ print(len(notices), "not available" in str(notices[0].message), found[0] == foun
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=os.environ)
     assert done.stdout.split() == ["1", "True", "True"], done.stderr
+
+
+def test_activation_that_the_kernel_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ACTIVATIONS, "mish", Activation("mish", torch.nn.functional.mish))  # type: ignore[arg-type]
+    model = single(activation="mish")
+    assert not can_decode(model)
+    assert len(generate_tokens(model, PROMPTS, max_new_tokens=3)) == len(PROMPTS)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from normscope.blocks.mlp import ACTIVATIONS
+from normscope.blocks.activations import ACTIVATIONS
 from normscope.blocks.norm.named_norms import TEXT_NORMS
 from normscope.blocks.residual import WIRINGS
 from normscope.models.gpt import GPT

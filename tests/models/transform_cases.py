@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import normscope as ns
-from normscope.blocks.mlp import ACTIVATIONS
+from normscope.blocks.activations import ACTIVATIONS
 from normscope.blocks.norm.named_norms import IMAGE_NORMS
 from normscope.blocks.residual import WIRINGS
 from normscope.errors import ShapeError

@@ -267,7 +267,7 @@ def test_without_numba_there_is_one_notice() -> None:
 import sys, warnings
 sys.modules["numba"] = None
 import torch
-from normscope.blocks.mlp import relu2
+from normscope.blocks.activations import relu2
 with warnings.catch_warnings(record=True) as notices:
     warnings.simplefilter("always")
     ys = [relu2(torch.tensor([-1.0, 3.0])) for _ in range(3)]

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import normscope as ns
-from normscope.blocks.mlp import relu2
+from normscope.blocks.activations import relu2
 from normscope.errors import ConfigError
 from normscope.ops import kernel_mode
 from normscope.ops.activations import activate

@@ -5,12 +5,13 @@ from functools import partial
 
 from torch import Tensor, nn
 
+from normscope.blocks.activations import get_activation
 from normscope.blocks.attention import Attention, check_heads
 from normscope.blocks.cache import LayerCache
 from normscope.blocks.causality import check_no_future_leak
 from normscope.blocks.checks import check_config, check_dropout, check_mask, check_stream
 from normscope.blocks.initialization import get_initialization
-from normscope.blocks.mlp import MLP, get_activation
+from normscope.blocks.mlp import MLP
 from normscope.blocks.norm.named_norms import NormSpec, as_norm, build_norm
 from normscope.blocks.residual import MaskedNorm, get_wiring
 from normscope.blocks.rotary import Rotary, check_is_rotary

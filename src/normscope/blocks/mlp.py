@@ -1,66 +1,13 @@
-"""The MLP and its activations."""
+"""The MLP: two linear layers with an activation between them, or three with a gate."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import partial
-
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from normscope.blocks.checks import check_dropout, lookup
+from normscope.blocks.activations import get_activation
+from normscope.blocks.checks import check_dropout
 from normscope.blocks.initialization import Initialization, Role
 from normscope.blocks.linear import Linear
 from normscope.blocks.torch_tools import BaseModule
 from normscope.checks import check_flags, check_positive_int
-from normscope.ops.activations import activate
-
-
-def relu2(x: Tensor) -> Tensor:
-    """Squared ReLU, max(x, 0)^2.
-
-    So et al. 2021, "Primer: Searching for Efficient Transformers for Language Modeling".
-
-    >>> import torch
-    >>> relu2(torch.tensor([-2.0, 0.0, 0.5, 3.0]))
-    tensor([0.0000, 0.0000, 0.2500, 9.0000])
-    """
-    return activate("relu2", x)
-
-
-@dataclass(frozen=True)
-class Activation:
-    """An activation function; if gated, also the function (gate, up) -> act(gate) * up."""
-
-    name: str
-    function: Callable[[Tensor], Tensor]
-    gate: Callable[[Tensor, Tensor], Tensor] | None = None
-
-    @property
-    def gated(self) -> bool:
-        return self.gate is not None
-
-
-def _fast(name: str) -> Callable[..., Tensor]:
-    return partial(activate, name)  # see `normscope.ops.activations`
-
-
-ACTIVATIONS: Mapping[str, Activation] = {
-    activation.name: activation
-    for activation in (
-        Activation("relu2", relu2),
-        Activation("relu", F.relu),
-        Activation("gelu", F.gelu),
-        Activation("gelu-tanh", _fast("gelu-tanh")),
-        Activation("silu", _fast("silu")),
-        Activation("swiglu", _fast("silu"), gate=_fast("swiglu")),
-        Activation("reglu", F.relu, gate=_fast("reglu")),
-        Activation("geglu", F.gelu, gate=_fast("geglu")),
-    )
-}
-
-
-def get_activation(name: str) -> Activation:
-    return lookup("activation", name, ACTIVATIONS)
 
 
 def default_hidden(width: int, activation: str) -> int:

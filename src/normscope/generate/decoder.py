@@ -14,15 +14,19 @@ from torch import Tensor, nn
 from normscope.blocks.block import Block
 from normscope.blocks.cache import KVCache
 from normscope.blocks.norm.base import Norm
-from normscope.generate.decoder_support import can_decode, norm_settings, parameters_and_buffers
+from normscope.generate.decoder_support import (
+    GATES,
+    KERNEL_ACTIVATIONS,
+    can_decode,
+    norm_settings,
+    parameters_and_buffers,
+)
 from normscope.models.gpt import GPT
 from normscope.ops import kernel_mode
 from normscope.ops.threads import thread_pool_for
 from normscope.runtime.adaptive_threads import AdaptiveThreads
 
 WeightFormat = Literal["float32", "bfloat16", "int8"]
-_ACTIVATIONS = ("relu2", "relu", "gelu", "gelu-tanh", "silu")  # numbered as in the kernel
-_GATES = {"swiglu": "silu", "reglu": "relu", "geglu": "gelu"}
 _LARGE_WORK = 1 << 30  # elements: the kernel itself decides which of its parts to parallelize
 
 Table = NDArray[np.int64]
@@ -61,7 +65,7 @@ class DecoderLayout:
         size[at.CENTERED] = norm.statistic.centers
         size[at.QK_NORM] = qk_norm is not None
         size[at.QK_CENTERED] = qk_norm is not None and qk_norm.statistic.centers
-        size[at.ACTIVATION] = _ACTIVATIONS.index(_GATES.get(mlp.activation.name, mlp.activation.name))
+        size[at.ACTIVATION] = KERNEL_ACTIVATIONS.index(GATES.get(mlp.activation.name, mlp.activation.name))
         size[at.EMBEDDING_NORM] = isinstance(model.embedding_norm, Norm)
         size[at.EMBEDDING] = self._address(model.embedding.weight)
         size[at.POSITION_EMBEDDING] = self._address(None if model.position is None else model.position.weight)

@@ -23,6 +23,11 @@ from normscope.models.gpt import GPT, GPTConfig
 from normscope.ops.kernel_mode import select_backend
 from normscope.ops.norm.statistic import Statistic
 
+KERNEL_ACTIVATIONS = ("relu2", "relu", "gelu", "gelu-tanh", "silu")
+"""The activations of the kernel, numbered as in `normscope.ops.fused.decode_step`."""
+GATES = {"swiglu": "silu", "reglu": "relu", "geglu": "gelu"}
+"""Gated activations, and the activation of their gate."""
+
 
 def can_decode(model: nn.Module) -> bool:
     """Whether the fused decoder can run the model with the same result.
@@ -89,6 +94,7 @@ def _supports_mlp(mlp: nn.Module, config: GPTConfig) -> bool:
     return (
         type(mlp) is MLP
         and mlp.activation.name == config.activation
+        and GATES.get(config.activation, config.activation) in KERNEL_ACTIVATIONS
         and _is_linear(mlp.up, hidden, config.width)
         and (_is_linear(mlp.gate, hidden, config.width) if mlp.activation.gated else mlp.gate is None)
         and _is_linear(mlp.down, config.width, hidden)

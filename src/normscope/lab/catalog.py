@@ -5,6 +5,7 @@ import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,11 @@ _ClaimTexts = msgspec.defstruct(
 def all_claims() -> tuple[Claim, ...]:
     """Return all claims by number."""
     files = [path for path in FOLDER.rglob("*.*") if path.suffix in (".py", ".toml") and path.stem != "__init__"]
-    return tuple(sorted(map(_load, {path.with_suffix("") for path in files}), key=lambda claim: claim.number))
+    found = sorted(map(_load, {path.with_suffix("") for path in files}), key=lambda claim: claim.number)
+    for one, other in pairwise(found):
+        if one.number == other.number:
+            raise ConfigError(f"the claims {one.name!r} and {other.name!r} have the same number {one.number}")
+    return tuple(found)
 
 
 def _load(path: Path) -> Claim:

@@ -5,9 +5,10 @@ from typing import Protocol
 
 import torch
 
+from normscope.blocks.activations import get_activation
 from normscope.blocks.attention import check_heads
 from normscope.blocks.block import BlockConfig
-from normscope.blocks.mlp import default_hidden, get_activation
+from normscope.blocks.mlp import default_hidden
 from normscope.blocks.norm.named_norms import NormSpec, as_norm
 from normscope.blocks.residual import get_wiring
 from normscope.errors import ConfigError

@@ -5,6 +5,9 @@ Replace `nn.` with `normscope.`; a state_dict loads both ways. The first argumen
 
     LayerNorm(768)              LayerNorm("n [c h w]", c=64, h=28, w=28)
     GroupNorm(8, 64)            GroupNorm("n (g [c]) [...]", g=8, c=8)
+
+To add a layer, subclass `Norm` (`base.py`) in a file of its own and export it here; to let models choose it by name
+(`norm="..."`), add it to `named_norms.py`. Another formula is a `Statistic` (`normscope.ops.norm.statistic`).
 """
 
 from normscope.blocks.norm.base import Norm

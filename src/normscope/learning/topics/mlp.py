@@ -3,8 +3,8 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from normscope.blocks.activations import relu2 as real_relu2
 from normscope.blocks.mlp import MLP
-from normscope.blocks.mlp import relu2 as real_relu2
 from normscope.learning.inputs import TEXT_AXES, needs_rank
 from normscope.learning.lesson import Lesson, Step, Topic, seeded
 

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from normscope.blocks.mlp import relu2 as real_relu2
+from normscope.blocks.activations import relu2 as real_relu2
 from normscope.learning.inputs import needs_rank
 from normscope.learning.lesson import Lesson, Step, Topic
 

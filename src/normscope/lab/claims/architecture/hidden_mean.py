@@ -5,7 +5,8 @@ import math
 import torch
 from torch import Tensor
 
-from normscope.blocks.mlp import ACTIVATIONS, MLP
+from normscope.blocks.activations import ACTIVATIONS
+from normscope.blocks.mlp import MLP
 from normscope.blocks.norm import RMSNorm
 from normscope.lab import toolkit as lab
 from normscope.lab.trials.layers import rms
