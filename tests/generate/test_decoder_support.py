@@ -308,7 +308,7 @@ print(len(notices), "not available" in str(notices[0].message), found[0] == foun
 
 
 def test_activation_that_the_kernel_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(ACTIVATIONS, "mish", Activation("mish", torch.nn.functional.mish))  # type: ignore[arg-type]
+    monkeypatch.setitem(ACTIVATIONS, "mish", Activation("mish", torch.nn.functional.mish))
     model = single(activation="mish")
     assert not can_decode(model)
     assert len(generate_tokens(model, PROMPTS, max_new_tokens=3)) == len(PROMPTS)
