@@ -136,7 +136,7 @@ def test_a_damaged_or_older_outcome_is_told_and_keeps_nobody_from_the_others(
         (["lab", "run", "31"], "unknown claim '31'"),
         (["lab", "run", "1", "--seeds", "0"], "--seeds 0 must be a whole number above zero"),
         (["lab", "run", "1", "--workers", "0"], "--workers 0 must be a whole number above zero"),
-        (["lab", "run", "1", "--workers", "100000"], "4 per core\nfix: --workers "),
+        (["lab", "run", "1", "--workers", "100000"], "fix: omit it for one worker per core"),
         (["lab", "run", "17", "--data", "nowhere.txt"], "nowhere.txt does not exist"),
         (["lab", "report", "--out", "nowhere"], "no results in nowhere\nfix: normscope lab run --all --out"),
         (["lab", "report"], "no results in lab\nfix: normscope lab run --all\n"),

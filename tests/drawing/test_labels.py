@@ -71,7 +71,7 @@ def test_axes_of_several_sizes_have_no_size_in_the_legend() -> None:
 def test_an_input_is_drawn_in_its_own_shape() -> None:
     text = whole("vit").text
     assert re.search(
-        r"images\n +b c y x 8×3×224×224\n.*\n.* unfold, permute, flatten .*\n.*\n +b s d 8×196×768\n.*\n.*embedding",
+        r"images\n +b c y x 8×3×224×224\n.*\n.* reshape, permute, flatten .*\n.*\n +b s d 8×196×768\n.*\n.*embedding",
         text,
     )
     flat = draw_model(nn.Sequential(nn.Flatten(), nn.Linear(12, 2)), torch.randn(5, 3, 2, 2)).text

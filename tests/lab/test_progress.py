@@ -34,6 +34,8 @@ def interrupted() -> None:
 
 @pytest.mark.parametrize("end", [interrupted, lambda: signal.raise_signal(signal.SIGTERM)])
 def test_an_interruption_says_what_is_kept(end: Callable[[], None], capsys: pytest.CaptureFixture[str]) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+
     def begun_and_ended() -> None:
         with lab_progress({"study": 20}) as watch:
             tell(watch, True, False)
@@ -43,7 +45,7 @@ def test_an_interruption_says_what_is_kept(end: Callable[[], None], capsys: pyte
         begun_and_ended()
     last = capsys.readouterr().err.splitlines()[-1]
     assert last == "interrupted; 2 of 20 trials done; run the same command to continue"
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_a_run_that_ends_by_itself_says_nothing_of_it(capsys: pytest.CaptureFixture[str]) -> None:

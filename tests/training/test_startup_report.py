@@ -15,7 +15,7 @@ def test_a_notice_about_compiling_only_if_kernels_will_be_compiled(
     assert must_compile_kernels()
     with reference_kernels():
         assert not must_compile_kernels()
-    monkeypatch.setattr("normscope.training.startup.kernels", lambda _: None)  # as if numba were missing
+    monkeypatch.setattr("normscope.training.startup.kernels_available", lambda: False)  # as if numba were missing
     assert not must_compile_kernels()
     monkeypatch.undo()
     (tmp_path / "rows.nbi").touch()

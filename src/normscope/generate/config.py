@@ -71,7 +71,7 @@ class GenerationConfig:
     def __post_init__(self) -> None:
         check_positive_int(max_new_tokens=self.max_new_tokens, samples=self.samples, batch_size=self.batch_size)
         if self.samples > MAX_SAMPLES:
-            raise ConfigError(f"samples={self.samples} must be at most {MAX_SAMPLES}\nfix: use several seeds")
+            raise ConfigError(f"samples={self.samples} must be at most {MAX_SAMPLES}\nfix: use fewer")
         check_seed(seed=self.seed)
         if not (is_number(self.temperature) and 0 <= self.temperature < float("inf")):
             raise ConfigError(

@@ -166,7 +166,7 @@ def _records(target: str, config: XrayConfig, options: Sequence[str]) -> list[Xr
 
 
 def _load_target(target: str, config: XrayConfig) -> XrayTarget:
-    if target in PRESETS:
+    if target in PRESETS and not Path(target).is_dir():
         return target_from_preset(target, config.depth, config.model, config.seed)
     of_preset = XrayConfig(depth=config.depth, model=config.model)
     if options := _given_options(of_preset):

@@ -43,9 +43,10 @@ def _forced_by_environment() -> Implementation | None:
 
 
 _forced = _forced_by_environment()
-_enabled = _forced in (None, "fused")
+_enabled = True  # until a kernel fails
 _contexts: list[Implementation] = []  # the active `use_kernels` contexts, over all threads
 _lock = threading.Lock()
+_MAY_FUSE = (None, "fused")
 
 
 def forced() -> Implementation | None:
@@ -55,7 +56,7 @@ def forced() -> Implementation | None:
 
 def select_backend(*tensors: Tensor | None) -> Backend:
     """Select the backend for an operation on these tensors. Called before every layer, so it must be fast."""
-    if not _enabled or (_contexts and _contexts[-1] != "fused"):
+    if not _enabled or (_contexts[-1] if _contexts else _forced) not in _MAY_FUSE:
         return "reference"
     compiling = torch.compiler.is_dynamo_compiling()
     for x in tensors:
@@ -138,13 +139,15 @@ def as_operator(name: str, function: Callable[..., Any], schema: str | None = No
 @contextmanager
 def use_kernels(implementation: Implementation) -> Iterator[None]:
     """Context manager that uses one implementation wherever it applies, in all threads."""
+    if implementation not in get_args(Implementation):
+        raise ConfigError(f"use_kernels({implementation!r}): choose one of {', '.join(get_args(Implementation))}")
     with _lock:
         _contexts.append(implementation)
     try:
         yield
     finally:
         with _lock:
-            _contexts.remove(implementation)
+            del _contexts[len(_contexts) - 1 - _contexts[::-1].index(implementation)]  # the innermost of its kind
 
 
 def reference_kernels() -> AbstractContextManager[None]:

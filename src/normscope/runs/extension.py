@@ -4,6 +4,8 @@ config.json never changes, because every checkpoint is bound to its checksum. A 
 planned has an extension.json besides, with the new number of steps.
 """
 
+from itertools import pairwise
+
 from normscope.errors import ConfigError
 from normscope.runs.checkpoints import Count
 from normscope.storage.file_format import FileFormat
@@ -27,14 +29,20 @@ class Extension(StrictStruct):
         )
 
 
-def read_extension(folder: SafeFolder) -> Extension | None:
-    """Read the extension of a run; None if it was not extended."""
+def read_extension(folder: SafeFolder, planned: int) -> Extension | None:
+    """Read the extension of a run; None if it was not extended.
+
+    Args:
+        folder: The run folder.
+        planned: The number of steps in its config.json.
+    """
     if not folder.has(EXTENSION_NAME):
         return None
     source = JsonSource(folder.path / EXTENSION_NAME, "restore it from a copy", ConfigError)
     extension = source.parse(folder.read(EXTENSION_NAME), Extension, checksum=True, file_format=EXTENSION_FORMAT)
-    if not extension.before or extension.steps <= max(extension.before):
-        raise source.problem("does not extend the run")
+    ends = [*extension.before, extension.steps]
+    if ends[0] != planned or any(later <= earlier for earlier, later in pairwise(ends)):
+        raise source.problem(f"does not extend this run of {planned} steps")
     return extension
 
 

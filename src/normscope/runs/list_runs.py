@@ -1,5 +1,8 @@
 """List the runs in a folder: the function behind `normscope runs`."""
 
+import os
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -65,11 +68,11 @@ def summarize(folder: Path) -> RunSummary:
     """Read config and checkpoints of a run; no tensors are loaded."""
     run = Run.open(folder)
     last = run.checkpoints.last()
-    files = [path.lstat() for path in folder.rglob("*") if not path.is_dir()]
-    done = last == run.config.train.steps
+    files = list(_files(folder))
+    modified = datetime.fromtimestamp(max((file.st_mtime for file in files), default=0.0)).astimezone()
     return RunSummary(
         path=str(folder),
-        status="training" if is_locked(folder) else "done" if done else "stopped",
+        status="training" if is_locked(folder) else "done" if run.is_done() else "stopped",
         depth=run.config.model.depth,
         width=run.config.model.width,
         parameters=run.config.model.parameter_count(),
@@ -77,8 +80,16 @@ def summarize(folder: Path) -> RunSummary:
         steps=run.config.train.steps,
         best_loss=_best_loss(run),
         bytes=sum(file.st_size for file in files),
-        modified=datetime.fromtimestamp(max(file.st_mtime for file in files)).astimezone().isoformat("T", "seconds"),
+        modified=modified.isoformat("T", "seconds"),
     )
+
+
+def _files(folder: Path) -> Iterator[os.stat_result]:
+    """The files of a run, which a training process may delete meanwhile."""
+    for path, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                yield os.lstat(os.path.join(path, name))
 
 
 def _best_loss(run: Run) -> float | None:

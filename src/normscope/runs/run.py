@@ -82,19 +82,22 @@ class Run:
     def extend(self, steps: int) -> None:
         """Train the run for more steps than planned: `resume` continues to the new end.
 
-        From the next step on, the learning-rate schedule is that of the longer run.
+        From the next step on, the learning-rate schedule is that of the longer run. The current number changes nothing.
         """
         check_positive_int(steps=steps)
-        planned = self.config.train.steps
-        if steps <= planned:
-            raise ConfigError(f"steps={steps}, but the run already has {planned} steps\nfix: a larger number")
-        before = [planned] if self.extension is None else [*self.extension.before, planned]
         with locked(self.folder):
-            write_extension(self.safe_folder, Extension(steps=steps, before=before))
+            self._apply_extension()  # another process may have extended it
+            planned = self.config.train.steps
+            if steps < planned:
+                raise ConfigError(f"steps={steps}, but the run already has {planned} steps\nfix: a larger number")
+            if steps > planned:
+                before = [planned] if self.extension is None else [*self.extension.before, planned]
+                write_extension(self.safe_folder, Extension(steps=steps, before=before))
         self._apply_extension()
 
     def _apply_extension(self) -> None:
-        self.extension = read_extension(self.safe_folder)
+        planned = self.config.train.steps if self.extension is None else self.extension.before[0]
+        self.extension = read_extension(self.safe_folder, planned)
         if self.extension is not None:
             train = replace(self.config.train, steps=self.extension.steps)
             self.config = replace(self.config, train=train)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from torch import Tensor
 
 from normscope.tracing.function_kinds import Role
-from normscope.tracing.tensor_table import TensorTable
+from normscope.tracing.tensor_table import TensorTable, tensor_version
 
 _MAX_OPS = 1 << 14
 """Older ops are forgotten, so that a long run does not fill the memory."""
@@ -24,7 +24,7 @@ class TensorLineage:
     """
 
     def __init__(self) -> None:
-        self._ids = TensorTable[int](lambda tensor: 0 if tensor.is_inference() else tensor._version)
+        self._ids = TensorTable[int](tensor_version)
         self._ops: dict[int, tuple[list[int], Role]] = {}
         self._last_id = 0
 

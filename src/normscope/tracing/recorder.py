@@ -24,7 +24,7 @@ from normscope.tracing.function_kinds import ATTENTION_FUNCTIONS, SHAPE_ONLY
 from normscope.tracing.module_kinds import head_count
 from normscope.tracing.nested_tensors import outermost_tensors, tensors_in
 from normscope.tracing.preserve_state import preserve_module_state, preserve_plain_tensors
-from normscope.tracing.tensor_table import TensorTable
+from normscope.tracing.tensor_table import TensorTable, tensor_version
 from normscope.tracing.trace import ModelTrace, ModuleCall, Op, TensorRef
 from normscope.tracing.tracer import FunctionCall, TraceObserver, Tracer
 
@@ -162,11 +162,12 @@ class TraceRecorder(TraceObserver):
 
     def call_function(self, call: FunctionCall) -> Any:
         tensors = list(tensors_in((call.args, call.kwargs)))
-        before = [(self._ref(tensor), tensor._version) for tensor in tensors]
+        before = [(self._ref(tensor), tensor_version(tensor)) for tensor in tensors]
         result = call.run()
         if not call.frames:  # before the model's own call
             return result
-        changed = [tensor for tensor, (_, version) in zip(tensors, before, strict=True) if tensor._version != version]
+        versions = [version for _, version in before]
+        changed = [tensor for tensor, old in zip(tensors, versions, strict=True) if tensor_version(tensor) != old]
         # A returned input was not computed: contiguous() of a contiguous tensor, dropout in eval mode.
         made = [tensor for tensor in tensors_in(result) if not any(tensor is other for other in tensors)]
         if made or changed:

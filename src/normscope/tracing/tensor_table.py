@@ -9,11 +9,16 @@ from torch import Tensor
 Value = TypeVar("Value")
 
 
+def tensor_version(tensor: Tensor) -> int:
+    """A number that changes when a tensor changes in place; 0 for inference tensors, which have none."""
+    return 0 if tensor.is_inference() else tensor._version
+
+
 class TensorTable(Generic[Value]):
     """Values by tensor, compared by identity. A tensor leaves the table when it is freed.
 
     >>> import torch
-    >>> table = TensorTable[str](lambda tensor: tensor._version)
+    >>> table = TensorTable[str](tensor_version)
     >>> x = torch.ones(2)
     >>> table.put(x, "ones")
     'ones'

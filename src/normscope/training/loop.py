@@ -43,10 +43,7 @@ def train_run(
         "done"; "stopped" after Ctrl-C or SIGTERM, with everything saved; or "paused" at `until`.
     """
     _check_arguments(run, observers)
-    if until is not None:
-        check_positive_int(until=until)
-    if from_step is not None:
-        check_non_negative(from_step=from_step)
+    check_steps(run, from_step, until)
     check_memory(run.config.model, run.config.train)  # the run may come from a larger machine
     try:
         reason = _train(run, observers, from_step, until)
@@ -65,6 +62,17 @@ def train_run(
     return reason
 
 
+def check_steps(run: Run, from_step: int | None, until: int | None) -> None:
+    """Raise if a run cannot be trained from and until these steps."""
+    if until is not None:
+        check_positive_int(until=until)
+    if from_step is not None:
+        check_non_negative(from_step=from_step)
+    begin = run.checkpoints.last() if from_step is None else from_step
+    if until is not None and begin is not None and until < begin:
+        raise ConfigError(f"until={until}, but the run is already at step {begin}\nfix: a later step, or --from-step")
+
+
 def _is_out_of_memory(error: Exception) -> bool:
     message = str(error).lower()
     return isinstance(error, MemoryError) or "allocate memory" in message or "out of memory" in message
@@ -79,10 +87,6 @@ def _train(run: Run, observers: Sequence[Observer], from_step: int | None, until
         metrics = MetricsFile(run.metrics)
         stack.callback(metrics.close)
         begin = run.checkpoints.last() if from_step is None else from_step
-        if until is not None and begin is not None and until < begin:
-            raise ConfigError(
-                f"until={until}, but the run is already at step {begin}\nfix: a later step, or --from-step"
-            )
         session = TrainingSession(run, metrics, observers)
         session.begin(begin)
         is_allowed = session.is_bitwise_equal

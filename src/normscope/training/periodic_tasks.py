@@ -24,8 +24,11 @@ SAMPLE_TOKENS = 240
 def run_due_tasks(session: TrainingSession) -> None:
     """Run all tasks that are due after the current step."""
     session.mark_metrics()
+    extension = session.run.extension
+    # The end of a run before it was extended is still an end: what was done there is repeated on resume.
+    is_end = session.step in (session.config.steps, *(extension.before if extension else ()))
     for is_due, run in TASKS:
-        if is_due(session.config, session.step):
+        if is_due(session.config, session.step) or (is_end and run is not xray):
             run(session)
 
 
@@ -74,11 +77,11 @@ IsDue = Callable[[TrainConfig, int], bool]
 
 
 def _every(interval: Callable[[TrainConfig], int]) -> IsDue:
-    """Due every so many steps and after the last; an interval of 0 means only after the last."""
+    """Due every so many steps; `run_due_tasks` adds the end of the run, which is all that an interval of 0 means."""
 
     def is_due(config: TrainConfig, step: int) -> bool:
         every = interval(config)
-        return step == config.steps or (every > 0 and step > 0 and step % every == 0)
+        return every > 0 and step > 0 and step % every == 0
 
     return is_due
 

@@ -4,7 +4,7 @@ import dataclasses
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from normscope.checks import short_repr
 from normscope.errors import ConfigError
@@ -16,7 +16,7 @@ from normscope.runs.load_run import load_run
 from normscope.runs.run import Run
 from normscope.training.config import TrainConfig
 from normscope.training.create_run import create_run, is_prepared, new_run_folder
-from normscope.training.loop import EndReason, train_run
+from normscope.training.loop import EndReason, check_steps, train_run
 from normscope.training.observers.choose_display import choose_display
 from normscope.training.observers.tracker_metrics import import_tracker
 from normscope.training.periodic_tasks import SAMPLE_TOKENS
@@ -55,6 +55,8 @@ class TrainingRun(Run):
             observers: Displays and trackers in place of those above.
         """
         shows = observers is None and not quiet
+        _check_trackers(tensorboard, wandb)
+        check_steps(self, from_step, until)
         if steps is not None:
             self.extend(steps)
         end = self.config.train.steps
@@ -203,7 +205,9 @@ def _split_settings(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str,
 
 
 def _check_trackers(tensorboard: bool, wandb: WandbMode) -> None:
-    """Raise if a tracker is not installed, before a run is created."""
+    """Raise if a tracker is unknown or not installed, before a run is created."""
+    if wandb not in get_args(WandbMode):
+        raise ConfigError(f"wandb={short_repr(wandb)} must be one of {', '.join(get_args(WandbMode))}")
     if tensorboard:
         import_tracker("torch.utils.tensorboard", "tensorboard")
     if wandb != "off":

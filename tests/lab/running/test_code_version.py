@@ -25,6 +25,7 @@ NO_METRICS = (
     "_version.py",
     "errors.py",
     "storage/",
+    *(f"data/{name}.py" for name in ("corpus", "documents", "sources", "split")),  # of a run's files
     "runtime/devices.py",
     "runtime/memory.py",
     "runtime/precision.py",

@@ -12,7 +12,7 @@ from normscope.lab.results.outcome import Outcome, load_outcome
 from normscope.lab.running.time_estimates import TimeLeft, claim_work, work_of
 from normscope.lab.running.trial import LabTrial, TrialResult
 
-COMMITTED = Path(__file__).parents[2] / "docs" / "lab"
+COMMITTED = Path(__file__).parents[3] / "docs" / "lab"
 
 
 def trials_of(outcome: Outcome) -> list[float]:

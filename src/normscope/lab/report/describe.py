@@ -149,7 +149,7 @@ def prose_html(text: str) -> Markup:
     >>> prose_html("a < b, as `norm` does")
     Markup('a &lt; b, as <code>norm</code> does')
     """
-    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", escape(printable(text))))
+    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(printable(text)))))
 
 
 def format_interval(interval: Interval, unit: str = "", label: str = "") -> str:

@@ -151,6 +151,7 @@ def _normalize(
 ) -> tuple[Tensor, ...]:
     """Same as `_forward`, by the reference implementation."""
     layout = config.layout
+    x = x.contiguous(memory_format=_last_format(x) if config.channels_last else torch.contiguous_format)
     groups, flat = layout.channels // layout.group_size, x.as_strided((x.numel(),), (1,))
     sizes = (
         (groups, layout.group_size, layout.spatial)
@@ -180,7 +181,9 @@ def _normalize(
             work, plan, means.reshape(each), squares.reshape(each), eps=config.eps, affine=affine, mask=mask
         )
         counts = torch.zeros_like(squares)
-    return y.reshape(-1).as_strided(x.shape, x.stride()), means.detach(), squares.detach(), counts
+    y = y.reshape(-1).as_strided(x.shape, x.stride())
+    # Copies, in the kernels' dtype: an operator must not return its inputs.
+    return y, *(statistic.detach().to(torch.float64, copy=True) for statistic in (means, squares, counts))
 
 
 def _reference(config: ChannelNormConfig, *saved: Tensor | None) -> tuple[Tensor, ...]:

@@ -67,7 +67,7 @@ def power_norm_step(
 
 def _is_reentrant_recomputation() -> bool:
     """Return whether this is a forward pass inside a backward pass that is not torch's non-reentrant recomputation."""
-    if torch._C._current_graph_task_id() == -1:
+    if torch.compiler.is_dynamo_compiling() or torch._C._current_graph_task_id() == -1:
         return False
     hooks = torch._C._autograd._top_saved_tensors_default_hooks(False)
     return hooks is None or hooks[0].__module__ != "torch.utils.checkpoint"
