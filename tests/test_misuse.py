@@ -98,7 +98,7 @@ ODD_TENSORS = {
 }
 TENSORS: list[Refusal] = [
     *(
-        (f"example-{name}", NormscopeError, "an example is a dense tensor", partial(any_.explanation, "rmsnorm", value))
+        (f"example-{name}", NormscopeError, "an example is a dense tensor", partial(any_.explain, "rmsnorm", value))
         for name, value in ODD_TENSORS.items()
     ),
     (

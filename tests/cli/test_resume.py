@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from normscope.cli import main
+from normscope.runs.extension import Extension, write_extension
 from normscope.runs.run import Run
 from tests.cli.running import SMALL, entered, refused, typed, write_text
 from tests.training.small_run import last_sums
@@ -73,7 +74,7 @@ def test_what_is_dropped_is_told(run: Run, capsys: pytest.CaptureFixture[str]) -
         ("r --until 0", "--until 0"),
         ("r --until -3", "--until -3"),
         ("r --until 5", "but the run is already at step 6\nfix: a later step, or --from-step"),
-        ("r --steps 6", "--steps 6, but the run already has 6 steps\nfix: a larger number"),
+        ("r --steps 5", "--steps 5, but the run already has 6 steps\nfix: a larger number"),
         ("r --steps 0", "--steps 0 must be a whole number above zero"),
         ("r --from-step 3", "use another checkpoint (4, 6): resume with --from-step"),
         ("r --from-step -2", "--from-step -2 must be a whole number, zero or more"),
@@ -159,3 +160,21 @@ def test_a_damaged_extension_is_refused(run: Run, capsys: pytest.CaptureFixture[
     path = run.folder / "extension.json"
     path.write_text(path.read_text().replace("9", "99", 1))
     assert "extension.json" in refused(["sample", "r"], capsys)
+
+
+def test_the_end_before_an_extension_keeps_its_validation(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    def validated() -> dict[int, float]:
+        events = [json.loads(line) for line in run.metrics.read_text().splitlines()]
+        return {one["step"]: one["loss"] for one in events if one["kind"] == "validation"}
+
+    before = validated()
+    assert typed("resume r --steps 9", capsys)[0] == 0
+    assert validated()[6] == before[6]
+    assert typed("resume r --steps 9", capsys)[0] == 0  # the same command again: nothing left to do
+    assert "until 3" in refused(["resume", "r", "--steps", "20", "--until", "3"], capsys)
+    assert Run.open("r").config.train.steps == 9  # what is refused extends nothing
+
+
+def test_the_extension_of_another_run_is_refused(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    write_extension(run.safe_folder, Extension(steps=4, before=[3]))
+    assert "does not extend this run of 6 steps" in refused(["resume", "r"], capsys)

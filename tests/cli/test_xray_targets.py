@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from transformers import BertConfig, BertModel
 
+import normscope
 from normscope.diagnostics.record_json import load_record
 from tests.cli.running import entered, refused
 
@@ -110,3 +111,18 @@ def test_a_series_says_which_of_them_is_shown(in_folder: Path, capsys: pytest.Ca
     for step in (0, 10, 20):
         entered(["xray", "nanochat", "--depth", "1", "--json", f"xray/step-{step:06d}.json"], capsys)
     assert "last of 3 x-rays in xray; use --html FILE" in entered(["xray", "xray"], capsys)[1]
+
+
+def test_files_with_modules_of_the_same_name_are_different_models(tmp_path: Path) -> None:
+    for folder, activation in (("old", "ReLU"), ("new", "Tanh")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "net.py").write_text(
+            f"import torch\nfrom torch import nn\ndef build():\n    torch.manual_seed(0)\n"
+            f"    return nn.Sequential(nn.Linear(4, 4), nn.{activation}())\n"
+        )
+        (tmp_path / folder / "model.py").write_text(
+            "import torch\nfrom net import build\ndef f():\n    return build(), torch.ones(2, 4)\n"
+        )
+    old, new = (f"{tmp_path / folder / 'model.py'}:f" for folder in ("old", "new"))
+    assert normscope.xray_diff(old, new).diverges
+    assert not normscope.xray_diff(old, old).diverges

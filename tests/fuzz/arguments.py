@@ -209,7 +209,7 @@ def api_calls(folder: Path) -> Mapping[str, tuple[Any, dict[str, Any]]]:
             },
         ),
         "Run.open": (Run.open, {"folder": folder / "run"}),
-        "explain": (normscope.explain, {"topic": "rmsnorm", "tensor": [3.0, 4.0]}),
+        "explain": (normscope.explain, {"topic": "rmsnorm", "input": [3.0, 4.0]}),
         "draw": (lambda scope, shape: normscope.draw(scope, shape), {"scope": "a [b]", "shape": (2, 3)}),
         "LayerNorm": (normscope.LayerNorm, {"normalized_shape": 4, "eps": 1e-5, "device": None, "dtype": None}),
         "Linear": (normscope.Linear, {"in_features": 4, "out_features": 4, "device": None, "init": "gpt2"}),

@@ -122,8 +122,8 @@ def test_the_switch_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for chosen in ("reference", "torch", "fused"):
         monkeypatch.setenv("NORMSCOPE_KERNELS", chosen)
         assert kernel_mode._forced_by_environment() == chosen
-    code = "import normscope.ops.kernel_mode as s; print(s._enabled, s.forced())"
-    assert in_a_new_process(code, NORMSCOPE_KERNELS="torch").split() == ["False", "torch"]
+    code = "import normscope.ops.kernel_mode as s; print(s.select_backend(), s.forced())"
+    assert in_a_new_process(code, NORMSCOPE_KERNELS="torch").split() == ["reference", "torch"]
 
 
 def test_a_kernel_that_does_not_compile_is_replaced_after_one_notice(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,3 +184,12 @@ torch.distributed.destroy_process_group()
     run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]
     done = subprocess.run(run, capture_output=True, text=True, timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert done.stdout.count("True") == 4, done.stderr  # the two may write at once
+
+
+def test_use_kernels_nests_and_refuses_unknown_names() -> None:
+    with kernel_mode.use_kernels("reference"), kernel_mode.use_kernels("fused"):
+        with kernel_mode.use_kernels("reference"):
+            assert kernel_mode.forced() == "reference"
+        assert kernel_mode.forced() == "fused"
+    with pytest.raises(ns.NormscopeError, match="choose one of"), kernel_mode.use_kernels("numba"):  # type: ignore[arg-type]
+        pass

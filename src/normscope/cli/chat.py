@@ -53,7 +53,7 @@ def main(arguments: Sequence[str]) -> None:
         except EOFError:
             print()
             return
-        if line in ("/quit", "/exit"):
+        if line.strip() in ("/quit", "/exit"):
             return
         try:
             _handle_line(conversation, line)

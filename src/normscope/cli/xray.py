@@ -21,7 +21,7 @@ from normscope.cli.options import (
     read_arguments,
 )
 from normscope.cli.train import ModelSizeOptions
-from normscope.diagnostics.record_json import save_record
+from normscope.diagnostics.record_json import non_finite_as_text, save_record
 from normscope.diagnostics.report.diff import render_diff
 from normscope.diagnostics.report.terminal import print_record, print_text, terminal_width
 from normscope.inspection.xray import XrayConfig, xray_diff, xray_target
@@ -129,7 +129,8 @@ def _xray(command: XrayCommand) -> int:
 def _diff(command: XrayDiffCommand) -> int:
     difference = xray_diff(command.one, command.other, tolerance=command.tolerance, **_settings(command))
     if command.json:
-        print(json.dumps(dataclasses.asdict(difference), indent=1, default=str))
+        content = non_finite_as_text(dataclasses.asdict(difference))
+        print(json.dumps(content, indent=1, default=str, allow_nan=False))
     else:
         print_text(render_diff(difference, width=terminal_width(), glyphs=glyphs_for(sys.stdout.encoding)))
     return EXIT_FINDINGS if difference.diverges else 0

@@ -93,8 +93,19 @@ def _to_json(value: Any) -> Any:
             if field.default is dataclasses.MISSING or own != field.default:
                 found[field.name] = _to_json(own)
         return found
-    if isinstance(value, tuple):
-        return [_to_json(item) for item in value]
+    return [_to_json(item) for item in value] if isinstance(value, tuple) else non_finite_as_text(value)
+
+
+def non_finite_as_text(value: Any) -> Any:
+    """Replace NaN and Inf, which JSON lacks, by text; in dicts and lists too.
+
+    >>> non_finite_as_text({"loss": [1.0, float("nan"), -float("inf")]})
+    {'loss': [1.0, 'nan', '-inf']}
+    """
+    if isinstance(value, dict):
+        return {name: non_finite_as_text(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [non_finite_as_text(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
     return value

@@ -33,8 +33,18 @@ def is_function(target: str) -> bool:
 def call_function(target: str) -> tuple[nn.Module, Any, Callable[[Any], Tensor] | None]:
     """Call the function; return model, batch and loss function (None if it returns none)."""
     place, _, name = target.rpartition(":")
+    if place.endswith(".py"):
+        with _modules_beside(Path(place)):
+            return _call(place, name, _import_file)
+    return _call(place, name, _import_module)
+
+
+def _call(
+    place: str, name: str, load: Callable[[str], ModuleType]
+) -> tuple[nn.Module, Any, Callable[[Any], Tensor] | None]:
+    target = f"{place}:{name}"
     with user_code_errors(f"importing {place}"):
-        module = _import_file(Path(place)) if place.endswith(".py") else _import_module(place)
+        module = load(place)
     function = getattr(module, name, None)
     if not callable(function):
         raise ConfigError(f"{place} has no function {name!r}\nfix: {_suggestion(name, list_functions(module))}")
@@ -104,17 +114,32 @@ def _import_module(name: str) -> ModuleType:
         ) from None
 
 
-def _import_file(path: Path) -> ModuleType:
+@contextmanager
+def _modules_beside(path: Path) -> Iterator[None]:
+    """Let a file import modules beside it, and forget them afterwards: another file may have others of these names."""
+    folder, before = path.resolve().parent, dict(sys.modules)
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))
+        for name, module in list(sys.modules.items()):
+            file = getattr(module, "__file__", None)
+            if before.get(name) is not module and file and Path(file).is_relative_to(folder):
+                del sys.modules[name]
+                if name in before:
+                    sys.modules[name] = before[name]
+
+
+def _import_file(place: str) -> ModuleType:
+    path = Path(place)
     if not path.is_file():
         raise ConfigError(f"no such file: {path}\nfix: use path/to/file.py:function")
-    folder = str(path.resolve().parent)
-    if folder not in sys.path:  # for modules beside it
-        sys.path.insert(0, folder)
     spec = importlib.util.spec_from_file_location(path.stem, path.resolve())
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(path.stem, module)
+    sys.modules[path.stem] = module
     spec.loader.exec_module(module)
     return module
 

@@ -23,12 +23,12 @@ TOPICS: Mapping[str, Topic] = {
 }
 
 
-def explain(topic: str, tensor: Any = None, **options: Any) -> Explanation:
+def explain(topic: str, input: Any = None, **options: Any) -> Explanation:
     """Explain a topic step by step, on its example or on your own numbers.
 
     Args:
         topic: one of `TOPICS`.
-        tensor: a tensor, an array or nested lists (default: the topic's example). Computed in float32.
+        input: a tensor, an array or nested lists (default: the topic's example). Computed in float32.
         options: options of the topic: eps (norms and blocks), groups (groupnorm), heads (attention and blocks).
 
     >>> worked = explain("rmsnorm", [3.0, -4.0, 0.0])
@@ -48,4 +48,4 @@ def explain(topic: str, tensor: Any = None, **options: Any) -> Explanation:
         if name not in chosen.options:
             known = f"its options are {' and '.join(chosen.options)}" if chosen.options else "it has no options"
             raise ConfigError(f"{topic} has no option {name}; {known}\nfix: leave {name} out")
-    return chosen.explain(None if tensor is None else as_tensor(tensor), **options)
+    return chosen.explain(None if input is None else as_tensor(input), **options)

@@ -176,15 +176,14 @@ class Run:
             prompt: Start of the text.
             checkpoint: "best", "last", or a saved step.
             device: Device of the model.
-            settings: Settings of `GenerationConfig`: temperature, top_k, max_new_tokens, seed, ...
+            settings: Settings of `normscope.sample`: temperature, top_k, max_new_tokens, seed, ...
         """
-        from normscope.generate.text import generate_text
+        from normscope.runs.sample import sample
 
-        model, _ = self.load_model(checkpoint, device)
-        texts = generate_text(model, self.tokenizer(), prompt, **settings)
-        if len(texts) != 1:
-            raise ConfigError(f"Run.sample returns one text, but got settings for {len(texts)}\nfix: normscope.sample")
-        return texts[0].prompt + texts[0].text
+        if not isinstance(prompt, str) or settings.get("samples", 1) != 1:
+            raise ConfigError("Run.sample returns one text for one prompt\nfix: normscope.sample(run, prompts)")
+        (text,) = sample(self, prompt, checkpoint=checkpoint, device=device, **settings)
+        return text.prompt + text.text
 
     def _repr_html_(self) -> str:
         """The report page, for notebooks."""

@@ -11,9 +11,12 @@ from normscope.runs.load_run import load_run
 from normscope.runs.lock import is_locked
 from normscope.runs.run import Run
 
+TEMPERATURE = 0.8
+"""Default temperature of samples from a run."""
+
 
 def sample(
-    run: str | Path,
+    run: Run | str | Path,
     prompt: str | Sequence[str] = "",
     *,
     checkpoint: str | int = "best",
@@ -24,7 +27,7 @@ def sample(
     """Generate text from a trained model, like `normscope sample`.
 
     Args:
-        run: The run folder.
+        run: The run, or its folder.
         prompt: One or more prompts; an empty one starts a new document.
         checkpoint: "best", "last", or a saved step.
         device: Device of the model.
@@ -32,17 +35,21 @@ def sample(
         settings: Settings of `generate_text`: temperature (default 0.8), top_k, max_new_tokens, seed, samples, ...
     """
     model, tokenizer = load_run(run, checkpoint, device)
-    settings = settings if "config" in settings else {"temperature": 0.8, **settings}
+    settings = settings if settings.get("config") is not None else {"temperature": TEMPERATURE, **settings}
     return generate_text(model, tokenizer, prompt, stream=stream, **settings)
 
 
 def chat(
-    run: str | Path, *, checkpoint: str | int = "best", device: str = "cpu", config: GenerationConfig | None = None
+    run: Run | str | Path,
+    *,
+    checkpoint: str | int = "best",
+    device: str = "cpu",
+    config: GenerationConfig | None = None,
 ) -> Conversation:
     """Start a conversation with a trained model, like `normscope chat`.
 
     Args:
-        run: The run folder.
+        run: The run, or its folder.
         checkpoint, device: See `sample`.
         config: Generation settings; None for the defaults.
     """

@@ -12,6 +12,7 @@ from normscope.ops import kernel_mode
 from normscope.ops.fused import channel_norm as contiguous_kernels
 from normscope.ops.fused import channels_last_norm as channels_last_kernels
 from normscope.ops.kernel_mode import reference_kernels
+from normscope.ops.operation import KernelError
 from tests.blocks.norm.cases import randn, scramble
 from tests.ops.recording import recorded
 from tests.support import kept_for_backward
@@ -253,3 +254,15 @@ def test_the_operators_are_sound(name: str, memory: str) -> None:
         *ChannelNormConfig.of(at, 1e-5, centered=True, channels_last=memory != "contiguous"),
     )
     torch.library.opcheck(torch.ops.normscope.norm_channels.default, given)
+
+
+@pytest.mark.parametrize("norm", [ns.GroupNorm(2, 6), ns.BatchNorm2d(6).eval()], ids=["group", "batch"])
+def test_exported_graph_without_kernels_takes_any_layout(norm: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise KernelError
+
+    x = torch.randn(2, 6, 8, 8)
+    exported = torch.export.export(norm, (x,)).module()
+    monkeypatch.setattr("normscope.ops.norm.channel_norm.run_kernel", fail)
+    for y in (x, x.to(memory_format=torch.channels_last)):
+        torch.testing.assert_close(exported(y), norm(y), rtol=1e-4, atol=1e-5)

@@ -27,7 +27,7 @@ def check_settings(
     check_eps(eps)
     if state is not None and state not in get_args(NormState):
         raise ConfigError(f"state={state!r} is not known; choose None or one of {', '.join(get_args(NormState))}")
-    if state is not None and not statistic.running_buffers:
+    if state is not None and not statistic.has_kernels:  # running statistics know the two built-in formulas
         raise ConfigError(f"statistic={statistic.name!r} cannot be tracked; leave state={state!r} out")
     if momentum is not None and not (is_number(momentum) and 0 <= momentum <= 1):
         raise ConfigError(f"momentum={momentum!r} must lie between 0 and 1, or be None for an average over all batches")
