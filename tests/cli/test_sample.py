@@ -62,7 +62,7 @@ def test_a_stop_string_may_be_a_line_break(trained_run: Path, capsys: pytest.Cap
         ("--min-p 0", "--min-p 0.0"),
         ("-n 0", "error: -n 0 must be"),
         ("--samples 0", "error: --samples 0 must be"),
-        ("-n 999999999999", "error: -n 999999999999 must be at most 100000\nfix: use fewer"),
+        ("-n 999999999999", "error: -n 999999999999 for 1 prompts exceeds the limit of 1,000,000 sequences"),
         ("--seed -1", "--seed -1"),
     ],
 )

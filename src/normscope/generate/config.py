@@ -19,8 +19,6 @@ from normscope.checks import (
 from normscope.errors import ConfigError, DtypeError
 from normscope.generate.decoder import WeightFormat
 
-MAX_SAMPLES = 100_000
-"""All texts of a call are held in memory."""
 OFF = "off"
 """A disabled filter, as text."""
 
@@ -70,8 +68,6 @@ class GenerationConfig:
 
     def __post_init__(self) -> None:
         check_positive_int(max_new_tokens=self.max_new_tokens, samples=self.samples, batch_size=self.batch_size)
-        if self.samples > MAX_SAMPLES:
-            raise ConfigError(f"samples={self.samples} must be at most {MAX_SAMPLES}\nfix: use fewer")
         check_seed(seed=self.seed)
         if not (is_number(self.temperature) and 0 <= self.temperature < float("inf")):
             raise ConfigError(
