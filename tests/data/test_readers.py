@@ -60,8 +60,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @seeded
 @given(text=st.text().filter(lambda text: not text.startswith("\ufeff")), chunk=st.integers(1, 7))
-def test_a_text_file_is_one_unchanged_document(text: str, chunk: int, place: Path) -> None:
-    path = place / "a.txt"
+def test_a_text_file_is_one_unchanged_document(text: str, chunk: int, folder: Path) -> None:
+    path = folder / "a.txt"
     path.write_bytes(text.encode())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(readers, "CHUNK_BYTES", chunk)
@@ -77,8 +77,8 @@ def test_line_ends_are_kept_and_a_byte_order_mark_is_dropped(tmp_path: Path) -> 
 
 @seeded
 @given(before=st.text(max_size=12), chunk=st.integers(1, 9))
-def test_invalid_utf8_is_reported_with_its_position(before: str, chunk: int, place: Path) -> None:
-    path = place / "b.txt"
+def test_invalid_utf8_is_reported_with_its_position(before: str, chunk: int, folder: Path) -> None:
+    path = folder / "b.txt"
     good = before.encode()
     path.write_bytes(good + b"\xe9tude")
     with pytest.MonkeyPatch.context() as patch:
