@@ -45,8 +45,8 @@ def sleep(): time.sleep(60)
 def fail(): raise ZeroDivisionError
 judge = lambda result, folder: "harmless"
 for act in (say("", 0), say("\\x1b[2J", 2), kill, sleep, fail):
-    print(run_trial(Trial("planted", "", act, judge, seconds=0.5), Path("trial"))[0])
-print(run_trial(Trial("planted", "", sleep, judge, seconds=0.2, may_be_slow=True), Path("trial"))[0])
+    print(run_trial(Trial("planted", "", act, judge, seconds=0.1), Path("trial"))[0])
+print(run_trial(Trial("planted", "", sleep, judge, seconds=0.05, may_be_slow=True), Path("trial"))[0])
 """
 
 
