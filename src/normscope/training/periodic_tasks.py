@@ -28,7 +28,7 @@ def run_due_tasks(session: TrainingSession) -> None:
     # The end of a run before it was extended is still an end: what was done there is repeated on resume.
     is_end = session.step in (session.config.steps, *(extension.before if extension else ()))
     for is_due, run in TASKS:
-        if is_due(session.config, session.step) or (is_end and run is not xray):
+        if is_due(session.config, session.step, is_end):
             run(session)
 
 
@@ -73,20 +73,21 @@ def xray(session: TrainingSession) -> None:
             session.events.emit(NoticeEvent(step, text))
 
 
-IsDue = Callable[[TrainConfig, int], bool]
+IsDue = Callable[[TrainConfig, int, bool], bool]
+"""Whether a task is due, given the config, the step, and whether it is the end of the run."""
 
 
 def _every(interval: Callable[[TrainConfig], int]) -> IsDue:
-    """Due every so many steps; `run_due_tasks` adds the end of the run, which is all that an interval of 0 means."""
+    """Due every so many steps and at the end; an interval of 0 means only at the end."""
 
-    def is_due(config: TrainConfig, step: int) -> bool:
+    def is_due(config: TrainConfig, step: int, is_end: bool) -> bool:
         every = interval(config)
-        return every > 0 and step > 0 and step % every == 0
+        return is_end or (every > 0 and step > 0 and step % every == 0)
 
     return is_due
 
 
-def _is_xray_due(config: TrainConfig, step: int) -> bool:
+def _is_xray_due(config: TrainConfig, step: int, is_end: bool) -> bool:
     return step in {round(fraction * config.steps) for fraction in SIGNAL_FRACTIONS} or config.is_xray_due(step)
 
 

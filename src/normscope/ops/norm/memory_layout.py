@@ -5,7 +5,7 @@ statistics), "r" for reduced ones, uppercase where the gain varies along the dim
 merged. LayerNorm is "kR", BatchNorm of images "rKr" or, channels-last, "rK"; GroupNorm is "kKRr".
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache, wraps
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -40,17 +40,6 @@ class ChannelLayout(NamedTuple):
     spatial: int
     group_size: int
     across_batch: bool
-
-    def to_ints(self) -> list[int]:
-        """Convert to a list of ints, which a torch operator takes as an argument."""
-        flags = (1 if self.memory_format == "contiguous" else 0), (1 if self.across_batch else 0)
-        return [flags[0], self.batch, self.channels, self.spatial, self.group_size, flags[1]]
-
-    @classmethod
-    def from_ints(cls, ints: Sequence[int]) -> "ChannelLayout":
-        is_contiguous, batch, channels, spatial, group_size, across_batch = ints
-        memory_format: Literal["contiguous", "channels_last"] = "contiguous" if is_contiguous else "channels_last"
-        return cls(memory_format, batch, channels, spatial, group_size, bool(across_batch))
 
     @property
     def planes_per_group(self) -> int:
