@@ -4,6 +4,7 @@ import importlib
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from types import SimpleNamespace
 
 import pytest
@@ -41,6 +42,15 @@ def test_help_of_a_command_is_the_commands_own(monkeypatch: pytest.MonkeyPatch) 
     assert cli.main(["help", "one"]) == 0
     assert calls == [["--help"]]
     assert cli.main(["help", "two"]) == 2
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_help_of_every_command_is_for_users(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with suppress(SystemExit):
+        cli.main(["help", name])
+    out = capsys.readouterr().out
+    assert f"normscope {name}" in out
+    assert "type: ignore" not in out  # tyro would show the comments of fields
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

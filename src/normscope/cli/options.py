@@ -87,7 +87,12 @@ def _first_sentence(kind: type) -> str:
 
 def run_tyro(kind: type[Command], program: str, arguments: Sequence[str], description: str | None = None) -> Command:
     """Call tyro with one spelling per option: no --no-compile, no "None" as a value, no group prefix."""
-    config = (tyro.conf.DisallowNone, tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes)
+    config = (
+        tyro.conf.DisallowNone,
+        tyro.conf.FlagCreatePairsOff,
+        tyro.conf.OmitArgPrefixes,
+        tyro.conf.HelptextFromCommentsOff,  # comments are for readers of the code
+    )
     return tyro.cli(kind, prog=program, description=description, args=list(arguments), config=config)
 
 
