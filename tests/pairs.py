@@ -1,11 +1,11 @@
 """Pairwise test parametrization: the default suite runs enough cases to cover every pair of values.
 
 Most bugs need one value or a combination of two (a dtype and a memory layout, say). `make test` runs a pairwise cover,
-`make test-all` the full product.
+or only each value once where the axes have little to do with each other; `make test-all` runs the full product.
 """
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -39,17 +39,33 @@ def chiefly(values: Iterable[Any], others: Iterable[Any]) -> list[Any]:
     return [*values, *(pytest.param(other, marks=pytest.mark.exhaustive) for other in others)]
 
 
-def every_pair(**axes: Mapping[str, Any] | Iterable[str]) -> pytest.MarkDecorator:
-    """Parametrize over the product of the axes; cases outside the pairwise cover are marked exhaustive.
+Axis = Mapping[str, Any] | Iterable[str]
+"""A mapping from id to value, or the values if they are their own ids."""
 
-    Args:
-        axes: for each argument, a mapping from id to value, or the values if they are their own ids.
-    """
+
+def every_pair(**axes: Axis) -> pytest.MarkDecorator:
+    """Parametrize over the product of the axes; cases outside the pairwise cover are marked exhaustive."""
+    return _product(cover, axes)
+
+
+def every_value(**axes: Axis) -> pytest.MarkDecorator:
+    """Parametrize over the product of the axes; all but a few cases that have each value are marked exhaustive."""
+    return _product(each_once, axes)
+
+
+def each_once(sizes: Sequence[int]) -> list[tuple[int, ...]]:
+    """As many index rows as the longest axis has values: each value of each axis is in one of them."""
+    return [tuple(i % size for size in sizes) for i in range(max(sizes))]
+
+
+def _product(
+    choose: Callable[[Sequence[int]], list[tuple[int, ...]]], axes: Mapping[str, Axis]
+) -> pytest.MarkDecorator:
     tables = {
         name: dict(values) if isinstance(values, Mapping) else {v: v for v in values} for name, values in axes.items()
     }
     ids = [list(table) for table in tables.values()]
-    chosen = set(cover([len(names) for names in ids]))
+    chosen = set(choose([len(names) for names in ids]))
     parameters = [
         pytest.param(
             *(table[names[i]] for table, names, i in zip(tables.values(), ids, row, strict=True)),

@@ -7,12 +7,17 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import settings
 from torch import Tensor, nn
 
 from normscope.errors import NormscopeError
 
 Refusal = tuple[str, type[NormscopeError], str, Callable[[], Any]]
 """A user error: test id, error class, part of the message, and the call that raises it."""
+
+
+few_examples = settings(max_examples=settings().max_examples // 5)
+"""For a property whose examples are slow."""
 
 
 def randn(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:

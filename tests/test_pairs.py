@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from tests.pairs import cover, every_pair
+from tests.pairs import cover, each_once, every_pair, every_value
 
 
 @pytest.mark.parametrize("sizes", [(4,), (3, 2), (33, 3, 5, 2), (2, 2, 2, 2, 2), (4, 1, 3)])
@@ -19,6 +19,19 @@ def test_any_two_values_meet(sizes: tuple[int, ...]) -> None:
 def test_a_cover_is_small() -> None:
     assert len(cover((33, 3, 5, 2))) <= 1.2 * 33 * 5
     assert len(cover((2, 2, 2, 2, 2))) < 10
+
+
+@pytest.mark.parametrize("sizes", [(4,), (3, 2), (33, 3, 5, 2), (4, 1, 4)])
+def test_each_value_is_there(sizes: tuple[int, ...]) -> None:
+    rows = each_once(sizes)
+    assert [set(values) for values in zip(*rows, strict=True)] == [set(range(size)) for size in sizes]
+    assert len(rows) == max(sizes)
+
+
+def test_values_beside_the_chosen_are_marked() -> None:
+    _, parameters = every_value(a="xyz", b={"one": 1, "two": 2}).args
+    assert [p.id for p in parameters if not p.marks] == ["x-one", "y-two", "z-one"]
+    assert len(parameters) == 6
 
 
 def test_the_rest_is_marked_and_nothing_is_lost() -> None:

@@ -42,12 +42,17 @@ class Fault:
 
 @dataclass(frozen=True)
 class Healthy:
-    """A model without a fault: no seed may produce a warning or an error."""
+    """A model without a fault: no seed may produce a warning or an error.
+
+    The default suite runs the first seed; of a case that is not `quick`, because it trains long and others of its kind
+    are shorter, it runs none.
+    """
 
     name: str
     make: Factory
     seeds: tuple[int, ...] = (0, 1)
     needs: str | None = None
+    quick: bool = True
 
 
 @dataclass
@@ -72,11 +77,13 @@ def fault(
     return add
 
 
-def healthy(seeds: tuple[int, ...] = (0, 1), needs: str | None = None) -> Callable[[Factory], Factory]:
+def healthy(
+    seeds: tuple[int, ...] = (0, 1), needs: str | None = None, quick: bool = True
+) -> Callable[[Factory], Factory]:
     """Register a function that builds a healthy model from a seed."""
 
     def add(function: Factory) -> Factory:
-        REGISTER.healthy.append(Healthy(function.__name__.replace("_", "-"), function, seeds, needs))
+        REGISTER.healthy.append(Healthy(function.__name__.replace("_", "-"), function, seeds, needs, quick))
         return function
 
     return add

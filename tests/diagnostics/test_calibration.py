@@ -35,7 +35,7 @@ def test_fault_is_found(case: Fault) -> None:
 @pytest.mark.parametrize(
     ("case", "seed"),
     [
-        pytest.param(case, seed, id=f"{case.name}-{seed}", marks=[pytest.mark.exhaustive] if i else [])
+        pytest.param(case, seed, id=f"{case.name}-{seed}", marks=pytest.mark.exhaustive if i or not case.quick else ())
         for case in REGISTER.healthy
         for i, seed in enumerate(case.seeds)
     ],

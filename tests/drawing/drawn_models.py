@@ -21,8 +21,8 @@ SMALL = {"vocab_size": 50, "context": 16, "width": 24, "heads": 6, "depth": 1}
 
 @cache
 def whole(name: str, inside: bool = False) -> Drawing:
-    """The drawing of a preset, which takes a second and does not change."""
-    return draw_preset(name, None, {}, inside)
+    """The drawing of a preset. Two blocks are folded into one as twelve are, in a sixth of the time."""
+    return draw_preset(name, None, {} if name == "convnet" else {"depth": 2}, inside)
 
 
 def small_block(name: str, **settings: Any) -> Block:

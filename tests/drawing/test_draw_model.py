@@ -17,10 +17,11 @@ from normscope.drawing.idioms import collapse_idioms
 from normscope.drawing.marks import Label, Rectangle
 from normscope.drawing.structure import NodeItem
 from normscope.errors import ConfigError
-from normscope.inspection.draw import draw_block
+from normscope.inspection.draw import draw_block, draw_preset
 from normscope.models.gpt import GPT
 from normscope.models.presets import PRESETS, preset
 from tests.drawing.drawn_models import SMALL, BasicBlock, drawn_nodes, frames, residuals, small_block, traced, whole
+from tests.pairs import every_value
 
 GOLDEN = Path(__file__).parent / "golden"
 BLOCK = (2, 5, 24)
@@ -37,7 +38,7 @@ def tokens() -> Tensor:
 PICTURES = {
     "block_nanochat": lambda: draw_block("nanochat", (8, 1024, 768), {}),
     "block_llama_parallel": lambda: draw_block("llama", (2, 64, 96), {"wiring": "parallel"}),
-    "model_gpt2": lambda: whole("gpt2"),
+    "model_gpt2": lambda: draw_preset("gpt2", None, {}, inside=False),
 }
 
 
@@ -46,8 +47,7 @@ def test_golden(name: str) -> None:
     assert PICTURES[name]().text + "\n" == (GOLDEN / f"{name}.txt").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", PRESETS)
-@pytest.mark.parametrize("wiring", WIRINGS)
+@every_value(wiring=list(WIRINGS), name=list(PRESETS))
 def test_every_box_of_a_block_is_drawn_once(name: str, wiring: str) -> None:
     trace = traced(small_block(name, wiring=wiring, qk_norm="rms"), torch.randn(BLOCK))
     chain = compose(trace, expand=True).chain
@@ -56,8 +56,7 @@ def test_every_box_of_a_block_is_drawn_once(name: str, wiring: str) -> None:
     assert {trace.calls[frame.call].path for frame in frames(chain)} == {"attention", "mlp"}
 
 
-@pytest.mark.parametrize("wiring", WIRINGS)
-@pytest.mark.parametrize("name", PRESETS)
+@every_value(wiring=list(WIRINGS), name=list(PRESETS))
 def test_a_block_fits_a_terminal(name: str, wiring: str) -> None:
     drawing = draw_block(name, (8, 1024, 768), {"wiring": wiring, "qk_norm": "rms"})
     assert max(map(len, drawing.text.splitlines())) <= 80

@@ -75,11 +75,16 @@ def test_sample_index_inverts_the_cumulative_sum(weights: list[float], u: float)
     "config",
     [
         GenerationConfig(),
-        GenerationConfig(temperature=0.5),
-        GenerationConfig(temperature=1.7, top_k=5),
-        GenerationConfig(top_p=0.8),
-        GenerationConfig(min_p=0.3),
         GenerationConfig(temperature=2.0, top_k=7, top_p=0.9, min_p=0.1),
+        *(
+            pytest.param(config, marks=pytest.mark.exhaustive)
+            for config in (
+                GenerationConfig(temperature=0.5),
+                GenerationConfig(temperature=1.7, top_k=5),
+                GenerationConfig(top_p=0.8),
+                GenerationConfig(min_p=0.3),
+            )
+        ),
     ],
     ids=repr,
 )

@@ -2,6 +2,7 @@
 
 import codecs
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import pytest
@@ -35,7 +36,7 @@ def streamed(
 
 @every_preset
 def test_text_and_pieces_match_the_tokens(name: str) -> None:
-    model = writer(name)
+    model = writer(name, depth=1)
     found, pieces = streamed(model, LETTERS, ["hello", "a b"], samples=2, max_new_tokens=30, seed=3)
     assert [text.prompt for text in found] == ["hello", "hello", "a b", "a b"]
     for i, text in enumerate(found):
@@ -50,7 +51,7 @@ def test_text_and_pieces_match_the_tokens(name: str) -> None:
 
 def bytes_writer() -> GPT:
     """A model that writes any bytes: some of them characters, most of them halves."""
-    return writer("llama", vocab_size=300)
+    return writer("llama", vocab_size=300, depth=1)
 
 
 def test_only_complete_characters_are_emitted() -> None:
@@ -118,12 +119,19 @@ def test_special_tokens_in_a_prompt_need_allow_special() -> None:
     assert special.prompt == prompt
 
 
+MODEL = writer(depth=1)
+
+
+@cache
+def without_stops(seed: int) -> list[GeneratedText]:
+    return generate_text(MODEL, LETTERS, "hello", max_new_tokens=40, seed=seed)
+
+
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(stops=st.lists(st.text("abcdefgh ", min_size=1, max_size=2), min_size=1, max_size=3), seed=st.integers(0, 3))
 def test_a_stop_string_ends_the_text_before_it(stops: list[str], seed: int) -> None:
-    model = MODEL
-    (free,), _ = streamed(model, LETTERS, "hello", max_new_tokens=40, seed=seed)
-    (text,), (pieces,) = streamed(model, LETTERS, "hello", max_new_tokens=40, seed=seed, stop=stops)
+    (free,) = without_stops(seed)
+    (text,), (pieces,) = streamed(MODEL, LETTERS, "hello", max_new_tokens=40, seed=seed, stop=stops)
     assert text.text == pieces
     assert free.tokens[: len(text.tokens)] == text.tokens
     assert not any(stop in text.text for stop in stops)
@@ -131,9 +139,6 @@ def test_a_stop_string_ends_the_text_before_it(stops: list[str], seed: int) -> N
         assert any(LETTERS.decode(text.tokens) == text.text + stop for stop in stops)
     else:
         assert text == free
-
-
-MODEL = writer()
 
 
 def test_a_stop_string_over_several_tokens() -> None:
@@ -180,7 +185,7 @@ def test_an_empty_prompt_does_not_penalize_the_stop_token() -> None:
 def test_a_space_after_the_prompt_is_kept() -> None:
     """Llama's tokens carry the space before a word, and the library drops it where a text begins."""
     tokenizer = HuggingFaceTokenizer(like_llama())
-    model = writer("llama", vocab_size=tokenizer.vocab_size)
+    model = writer("llama", vocab_size=tokenizer.vocab_size, depth=1)
     for prompt in ("the", "cat", "the 猫", "a "):
         found, pieces = streamed(model, tokenizer, prompt, samples=4, max_new_tokens=12)
         for text, joined in zip(found, pieces, strict=True):

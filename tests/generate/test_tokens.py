@@ -5,14 +5,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from normscope.errors import ConfigError, DtypeError, NormscopeError, TokenError
 from normscope.generate.config import GenerationConfig
 from normscope.generate.tokens import Generation, TokenEvent, generate_tokens
-from tests.generate.writers import CONTEXT, VOCABULARY, every_form, slow_continuation, writer
-from tests.support import every_refusal
+from tests.generate.writers import CONTEXT, FORMS, VOCABULARY, slow_continuation, writer
+from tests.pairs import every_value
+from tests.support import every_refusal, few_examples
 
 GREEDY = GenerationConfig(temperature=0)
 SAMPLINGS = {
@@ -23,8 +24,7 @@ SAMPLINGS = {
 PROMPTS = [[3], [1, 2, 3, 4, 5], [28, 0] * 8, [7] * 11]
 
 
-@every_form
-@pytest.mark.parametrize("sampling", SAMPLINGS)
+@every_value(form=list(FORMS), sampling=list(SAMPLINGS))
 def test_tokens_match_uncached_forward_passes(form: str, sampling: str) -> None:
     """With the cache, past the context (of 16), several prompts at once: as one token after the other from scratch."""
     model = writer(form).eval()
@@ -42,7 +42,7 @@ def test_greedy_decoding_matches_argmax() -> None:
     assert text.tokens == logits[2:-1].argmax(dim=-1).tolist()
 
 
-@settings(max_examples=15, deadline=None, derandomize=True)
+@few_examples
 @given(lengths=st.lists(st.integers(1, 2 * CONTEXT), min_size=1, max_size=4), batch_size=st.integers(1, 5))
 def test_prompts_of_any_length_even_beyond_the_context(lengths: list[int], batch_size: int) -> None:
     model, sampling = writer("nanochat").eval(), GenerationConfig()

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 import normscope as ns
 from normscope.learning import explain
 from tests.learning.cases import numbers, wrong
+from tests.support import few_examples
 
 LAYERS: dict[str, tuple[int, Callable[[Tensor], nn.Module]]] = {
     "layernorm": (1, lambda x: nn.LayerNorm(x.shape[-1])),
@@ -29,7 +30,7 @@ NUMBERS = st.integers(-800, 800).map(lambda eighths: eighths / 8)
 
 
 @pytest.mark.parametrize("topic", LAYERS)
-@settings(max_examples=25, deadline=None)
+@few_examples
 @given(data=st.data())
 def test_the_result_matches_the_layer(topic: str, data: st.DataObject) -> None:
     rank, layer = LAYERS[topic]

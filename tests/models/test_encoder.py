@@ -10,6 +10,7 @@ from normscope.blocks.norm.named_norms import TEXT_NORMS, NoNorm, NormSpec
 from normscope.blocks.residual import WIRINGS
 from normscope.errors import ConfigError, DtypeError, FutureLeakError, NormscopeError, ShapeError, TokenError
 from normscope.models.encoder import Encoder, EncoderConfig
+from tests.pairs import every_value
 from tests.support import every_refusal, random_tokens, real_tokens, scramble
 
 NORMS: dict[str, NormSpec | None] = {
@@ -62,8 +63,7 @@ def test_every_token_sees_every_other(wiring: str) -> None:
         assert (encoder(changed) != y).any(-1).all()
 
 
-@every_norm
-@pytest.mark.parametrize("wiring", WIRINGS)
+@every_value(norm=list(NORMS), wiring=list(WIRINGS))
 def test_padding_changes_nothing(norm: str, wiring: str) -> None:
     """Neither which tokens stand there nor how many."""
     found = []

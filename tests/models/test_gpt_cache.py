@@ -13,7 +13,8 @@ from torch import Tensor
 from normscope.blocks.norm.named_norms import NormSpec
 from normscope.errors import CacheError, ConfigError, DtypeError, NormscopeError, ShapeError, TokenError
 from normscope.models.gpt import GPT
-from tests.models.tiny import CONTEXT, FORMS, VOCABULARY, every_form, made, tiny
+from tests.models.tiny import CONTEXT, FORMS, VOCABULARY, made, tiny
+from tests.pairs import every_value
 from tests.support import every_refusal, random_tokens, safe_bfloat16, scramble
 
 TOKENS = random_tokens(VOCABULARY, 2, CONTEXT)
@@ -35,8 +36,7 @@ def in_chunks(model: GPT, chunks: list[int]) -> Tensor:
     return torch.cat(parts, dim=1)
 
 
-@every_form
-@pytest.mark.parametrize("prompt", range(1, CONTEXT + 1))
+@every_value(form=list(FORMS), prompt={str(length): length for length in range(1, CONTEXT + 1)})
 def test_a_prompt_and_then_token_by_token(form: str, prompt: int) -> None:
     model, logits = model_and_logits(form)
     decoded = in_chunks(model, [prompt] + [1] * (CONTEXT - prompt))
@@ -90,9 +90,10 @@ def test_autocast_with_a_cache() -> None:
 def test_decoding_can_be_traced_whole() -> None:
     """Prompts of several lengths, and then token by token: no graph break, and no flag that became a symbol."""
     torch.compiler.reset()
-    model, logits = model_and_logits("llama")
+    model = made("llama", torch.float64, depth=1)
     traced = torch.compile(model, backend="eager", fullgraph=True)
     with torch.no_grad():
+        logits = model(TOKENS)
         for chunks in ([4, 1, 1], [7, 2]):
             memory = model.new_cache(2)
             parts = [traced(part, cache=memory) for part in TOKENS[:, : sum(chunks)].split(chunks, dim=1)]

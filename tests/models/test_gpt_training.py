@@ -10,8 +10,9 @@ from normscope.blocks.activations import ACTIVATIONS
 from normscope.blocks.norm.named_norms import TEXT_NORMS
 from normscope.blocks.residual import WIRINGS
 from normscope.models.gpt import GPT
+from normscope.models.presets import PRESETS
 from tests.models.tiny import CONTEXT, FORMS, VOCABULARY, every_form, every_preset, made, tiny
-from tests.pairs import chiefly
+from tests.pairs import chiefly, every_value
 from tests.support import close_all, gradients, random_tokens, safe_bfloat16
 
 ROUND = torch.tensor([3, 1, 4, 1, 5, 9, 2, 6]).repeat(2)[: CONTEXT + 1].expand(4, -1)
@@ -38,8 +39,7 @@ def test_every_preset_learns(form: str) -> None:
     assert curve[-1] < 0.6 * curve[0]
 
 
-@every_preset
-@pytest.mark.parametrize("wiring", WIRINGS)
+@every_value(wiring=list(WIRINGS), name=list(PRESETS))
 def test_every_wiring_learns(name: str, wiring: str) -> None:
     """With the preset's own start; and all of it learns, which two projections at zero in a row would not."""
     model = GPT(tiny(name, wiring=wiring))
@@ -117,7 +117,7 @@ def step(model: GPT, run: Any) -> dict[str, Tensor]:
 def test_it_compiles_without_graph_breaks(form: str) -> None:
     """No graph break anywhere: not in the checks, not in the norms."""
     torch.compiler.reset()
-    model = made(form)
+    model = made(form, depth=1)
     traced = torch.compile(model.loss, backend="aot_eager", fullgraph=True)
     close_all(step(model, traced), step(model, model.loss), 1e-5)
 

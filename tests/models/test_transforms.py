@@ -287,8 +287,18 @@ FUNCTIONS: dict[str, Callable[[Callable[..., Any], Tensor], Callable[..., Any]]]
 }
 
 
-@pytest.mark.parametrize("tool", FUNCTIONS)
-@every_case(lambda case: not updates_buffers(case) and case.inputs(0)[0].is_floating_point(), quick=FEW)
+QUICK = {"compile": ("LayerNorm", "Attention with all options"), "make_fx": ("LayerNorm", "Linear", "Block pre rms")}
+
+
+@pytest.mark.parametrize(
+    ("case", "tool"),
+    [
+        pytest.param(case, tool, id=f"{case.name}-{tool}", marks=() if case.name in QUICK[tool] else exhaustive)
+        for tool in FUNCTIONS
+        for case in CASES
+        if not updates_buffers(case) and case.inputs(0)[0].is_floating_point()
+    ],
+)
 def test_torch_func_inside_graph(case: Case, tool: str) -> None:
     """A kernel operator has no derivative for torch.func; forward mode would silently give zero."""
     module, inputs = case.module().requires_grad_(False), case.inputs(0)
@@ -297,7 +307,10 @@ def test_torch_func_inside_graph(case: Case, tool: str) -> None:
     same({str(i): x for i, x in enumerate(found)}, {str(i): x for i, x in enumerate(wanted)})
 
 
-@every_case(lambda case: not updates_buffers(case) and case.inputs(0)[0].is_floating_point(), quick=FEW)
+@every_case(
+    lambda case: not updates_buffers(case) and case.inputs(0)[0].is_floating_point(),
+    quick=("LayerNorm", "Linear", "Attention with all options"),
+)
 def test_compiled_module_inside_torch_func(case: Case) -> None:
     module, inputs = case.module().requires_grad_(False), case.inputs(0)
     compiled = torch.compile(module, backend="eager")

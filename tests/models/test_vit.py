@@ -10,6 +10,7 @@ from normscope.blocks.residual import WIRINGS
 from normscope.errors import ConfigError, DtypeError, FutureLeakError, NormscopeError, ShapeError
 from normscope.models.vit import ViT, ViTConfig
 from tests.models.images import bars, learns
+from tests.pairs import every_value
 from tests.support import every_refusal, randn, scramble
 
 NORMS: dict[str, NormSpec | None] = {
@@ -76,8 +77,7 @@ def test_patches_are_exchangeable_without_positions() -> None:
     torch.testing.assert_close(vit(mirrored), vit(images))
 
 
-@pytest.mark.parametrize("wiring", WIRINGS)
-@pytest.mark.parametrize("norm", NORMS)
+@every_value(norm=list(NORMS), wiring=list(WIRINGS))
 def test_any_norm_any_wiring(norm: str, wiring: str) -> None:
     vit = made(norm=NORMS[norm], wiring=wiring)
     logits = vit(randn(3, 3, 8, 8))

@@ -34,9 +34,9 @@ def tiny(name: str, **overrides: Any) -> GPTConfig:
     return preset(name, **{**sizes, **overrides})
 
 
-def made(form: str, dtype: torch.dtype = torch.float32, scale: float = 0.3) -> GPT:
+def made(form: str, dtype: torch.dtype = torch.float32, scale: float = 0.3, **changes: Any) -> GPT:
     """Build the variant with random weights, so that a zero head hides no bug."""
     name, overrides = FORMS[form]
-    model = GPT(tiny(name, **overrides)).to(dtype)
+    model = GPT(tiny(name, **{**overrides, **changes})).to(dtype)
     scramble(model, scale=scale)
     return model

@@ -1,5 +1,6 @@
 """Whether kernels run: without numba, where it fails, in forked children, under several threads and processes."""
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -122,8 +123,13 @@ def test_the_switch_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for chosen in ("reference", "torch", "fused"):
         monkeypatch.setenv("NORMSCOPE_KERNELS", chosen)
         assert kernel_mode._forced_by_environment() == chosen
-    code = "import normscope.ops.kernel_mode as s; print(s.select_backend(), s.forced())"
-    assert in_a_new_process(code, NORMSCOPE_KERNELS="torch").split() == ["reference", "torch"]
+    monkeypatch.setenv("NORMSCOPE_KERNELS", "torch")
+    spec = importlib.util.spec_from_file_location("imported_again", kernel_mode.__file__)
+    assert spec is not None
+    assert spec.loader is not None
+    imported = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(imported)
+    assert (imported.select_backend(), imported.forced()) == ("reference", "torch")
 
 
 def test_a_kernel_that_does_not_compile_is_replaced_after_one_notice(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,14 +160,27 @@ print(bool(y.isfinite().all()))
     assert in_a_new_process(code).split() == ["True"]
 
 
-def test_compiled_code_is_kept_between_processes(tmp_path: Path) -> None:
-    code = """
+_SMALL_KERNEL = """
+import numpy
+from normscope.ops.fused.moments import columns as kernel
+x, squares = numpy.ones((3, 4), numpy.float32), numpy.zeros(4)
+largest, active = numpy.zeros((2, 4), numpy.float32)
+kernel(x.ctypes.data, 3, 4, *(array.ctypes.data for array in (squares, largest, active)))
+assert squares.tolist() == active.tolist() == [3] * 4
+"""
+_KERNEL_WITH_THREADS = """
 import torch
 from normscope.ops.activations import activate
-from normscope.ops.fused.activations import forward
+from normscope.ops.fused.activations import forward as kernel
 activate("relu2", torch.randn(3, 64))
-print(sum(forward.stats.cache_hits.values()), sum(forward.stats.cache_misses.values()))
 """
+
+
+@pytest.mark.parametrize(
+    "code", [_SMALL_KERNEL, pytest.param(_KERNEL_WITH_THREADS, marks=pytest.mark.exhaustive)], ids=["small", "threads"]
+)
+def test_compiled_code_is_kept_between_processes(code: str, tmp_path: Path) -> None:
+    code += "print(sum(kernel.stats.cache_hits.values()), sum(kernel.stats.cache_misses.values()))"
     first = in_a_new_process(code, NUMBA_CACHE_DIR=str(tmp_path))
     second = in_a_new_process(code, NUMBA_CACHE_DIR=str(tmp_path))
     assert (first.split(), second.split()) == (["0", "1"], ["1", "0"])

@@ -15,6 +15,7 @@ from normscope.errors import ConfigError, DtypeError
 from normscope.models.gpt import GPT
 from normscope.models.presets import PRESETS, preset
 from tests.drawing.drawn_models import SMALL, BasicBlock, BranchesOnValues, HasSideEffects, small_block, traced
+from tests.pairs import every_value
 
 # What each wiring computes of x, with A for attention, M for the MLP and N1, N2, ... for the norms.
 FORMULAS = {
@@ -52,8 +53,7 @@ def test_every_wiring_is_known_here() -> None:
     assert set(FORMULAS) == set(JOINS) == set(WIRINGS)
 
 
-@pytest.mark.parametrize("name", PRESETS)
-@pytest.mark.parametrize("wiring", WIRINGS)
+@every_value(wiring=list(WIRINGS), name=list(PRESETS))
 def test_a_wiring_is_traced_as_it_is_defined(name: str, wiring: str) -> None:
     graph = parts_as_boxes(small_block(name, wiring=wiring), torch.randn(2, 5, 24))
     assert written_out(graph, graph.output.source) == FORMULAS[wiring]

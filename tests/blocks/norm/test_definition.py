@@ -9,11 +9,12 @@ from torch import Tensor
 import normscope as ns
 from normscope.ops.norm.statistic import StatisticName
 from tests.blocks.norm import definition
-from tests.blocks.norm.cases import randn, scramble
+from tests.blocks.norm.cases import on_one_path, randn, scramble
 from tests.blocks.norm.definition import RandomScope, fixed, masks, scopes, spread
 
 statistics: st.SearchStrategy[StatisticName] = st.sampled_from(("standardize", "rms"))
 seeds = st.integers(0, 1000)
+pytestmark = on_one_path
 
 
 def _owners(data: st.DataObject, scope: RandomScope) -> tuple[str, ...]:

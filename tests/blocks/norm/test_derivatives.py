@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import normscope as ns
-from tests.blocks.norm.cases import Case, every_case, randn
+from tests.blocks.norm.cases import Case, every_case, on_one_path, randn
 
 
 def _function(norm: ns.Norm, mask: Tensor | None = None) -> Any:
@@ -29,6 +29,7 @@ def _check(norm: ns.Norm, x: Tensor, mask: Tensor | None = None) -> None:
         assert torch.autograd.gradgradcheck(_function(norm, mask), inputs, fast_mode=True)
 
 
+@on_one_path
 @every_case
 def test_gradients_of_both_orders(case: Case) -> None:
     ours, _ = case.pair(torch.float64)
@@ -45,6 +46,7 @@ MASKED = [
 ]
 
 
+@on_one_path
 @pytest.mark.parametrize("norm", MASKED, ids=repr)
 def test_gradients_with_padding(norm: ns.Norm) -> None:
     mask = torch.tensor([[True, True, True], [True, True, False]])

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import normscope as ns
-from tests.blocks.norm.cases import randn
+from tests.blocks.norm.cases import on_one_path, randn
 from tests.blocks.norm.definition import fixed
 
 size = st.integers(1, 4)
@@ -14,6 +14,7 @@ images = st.builds(randn, st.tuples(size, size, size, st.integers(2, 4)), st.int
 texts = st.builds(randn, st.tuples(size, size, st.integers(2, 5)), st.integers(0, 1000))
 factors = st.floats(1e-3, 1e3)
 shifts = st.floats(-100, 100)
+pytestmark = on_one_path
 
 
 def _same(a: Tensor, b: Tensor, tolerance: float = 1e-9) -> None:

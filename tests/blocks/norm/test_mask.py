@@ -14,7 +14,7 @@ import normscope as ns
 from normscope.blocks.norm.checks import NormState
 from normscope.errors import DtypeError, NormscopeError, ShapeError
 from normscope.ops.norm.statistic import StatisticName
-from tests.blocks.norm.cases import close, close_gradients, close_states, randn, scramble
+from tests.blocks.norm.cases import close, close_gradients, close_states, on_one_path, randn, scramble
 from tests.blocks.norm.definition import RandomScope, fixed, masks, scopes
 
 F64 = torch.float64
@@ -90,6 +90,7 @@ def _check_padding(norm: ns.Norm, shape: tuple[int, ...], dim: int, extra: int, 
         assert not padded.grad.narrow(dim, size, extra).any()
 
 
+@on_one_path
 @every_norm
 @pytest.mark.parametrize("extra", [1, 4])
 def test_padding_changes_nothing(name: str, extra: int) -> None:
@@ -100,6 +101,7 @@ def test_padding_changes_nothing(name: str, extra: int) -> None:
         _check_padding(norm, shape, dim, extra, seed=20)
 
 
+@on_one_path
 @fixed
 @given(
     scope=scopes(),
@@ -129,6 +131,7 @@ def test_padding_changes_nothing_in_any_scope(
     _check_padding(norm, scope.shape, dim, data.draw(st.integers(1, 3)), seed=data.draw(st.integers(0, 100)))
 
 
+@on_one_path
 @every_norm
 def test_what_stands_in_the_padding_does_not_matter(name: str) -> None:
     """A mask with holes, of full rank and with 1s: the same to the last bit, whatever the holes hold."""
@@ -151,6 +154,7 @@ def test_what_stands_in_the_padding_does_not_matter(name: str) -> None:
         assert torch.equal(a, b)
 
 
+@on_one_path
 @every_norm
 def test_a_mask_of_true_is_no_mask(name: str) -> None:
     make, shape, masked = NORMS[name]
@@ -162,6 +166,7 @@ def test_a_mask_of_true_is_no_mask(name: str) -> None:
         close_states(full, none, 1e-12)
 
 
+@on_one_path
 @every_norm
 def test_a_mask_of_false_teaches_nothing(name: str) -> None:
     make, shape, _ = NORMS[name]
@@ -180,6 +185,7 @@ def test_a_mask_of_false_teaches_nothing(name: str) -> None:
     assert all(p.grad is not None and not p.grad.any() for p in norm.parameters())
 
 
+@on_one_path
 @fixed
 @given(scope=scopes(), data=st.data())
 def test_masks_of_every_form_mean_the_same(scope: RandomScope, data: st.DataObject) -> None:

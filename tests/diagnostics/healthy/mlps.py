@@ -37,7 +37,7 @@ def deep_mlp_he_init(seed: int) -> Setup:
     return two_training_steps(model, classify(model), lr=3e-4)
 
 
-@healthy((0, 1))
+@healthy((0, 1), quick=False)
 def deep_mlp_he_init_trained(seed: int) -> Setup:
     model: Any = scaled_init(mlp(16, *[WIDTHS[seed]] * 9, 4))
     return two_training_steps(model, classify(model), after=100, lr=3e-4)

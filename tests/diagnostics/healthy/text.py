@@ -17,13 +17,13 @@ def decoder_at_init(seed: int) -> Setup:
     return two_training_steps(model, predict_next(model))
 
 
-@healthy((0, 1))
+@healthy((0, 1), quick=False)
 def decoder_trained(seed: int) -> Setup:
     model: Any = Decoder(depth=3)
     return two_training_steps(model, predict_next(model), after=100, lr=3e-3)
 
 
-@healthy((0, 1))
+@healthy((0, 1), quick=False)
 def deep_decoder(seed: int) -> Setup:
     model: Any = Decoder(width=32, depth=12)
     return two_training_steps(model, predict_next(model), lr=3e-4)

@@ -19,7 +19,7 @@ def convnet_at_init(seed: int) -> Setup:
     return two_training_steps(model, classify(model, images))
 
 
-@healthy((0, 1))
+@healthy((0, 1), quick=False)
 def convnet_trained(seed: int) -> Setup:
     model: Any = convnet(channels=8 + 8 * seed)
     return two_training_steps(model, classify(model, images), after=80, lr=3e-3)

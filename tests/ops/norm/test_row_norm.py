@@ -16,6 +16,7 @@ from normscope.ops.kernel_mode import reference_kernels
 from tests.accuracy import assert_no_less_accurate
 from tests.blocks.norm.cases import randn, scramble
 from tests.ops.recording import recorded
+from tests.pairs import every_pair
 from tests.support import kept_for_backward
 
 ROWS, WIDTH = 700, 96  # enough for several threads, and for blocks that do not come out even
@@ -212,12 +213,14 @@ HARD: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-@pytest.mark.parametrize("hard", HARD)
-@pytest.mark.parametrize("width", [32, 64, 96, 768, 5000])
-@pytest.mark.parametrize(("layer", "peer"), [(ns.LayerNorm, nn.LayerNorm), (ns.RMSNorm, nn.RMSNorm)])
-def test_errors_are_no_larger_than_torchs(layer: Any, peer: Any, width: int, hard: str) -> None:
+@every_pair(
+    layers={"layer": (ns.LayerNorm, nn.LayerNorm), "rms": (ns.RMSNorm, nn.RMSNorm)},
+    width={str(width): width for width in (32, 64, 96, 768, 5000)},
+    hard=list(HARD),
+)
+def test_errors_are_no_larger_than_torchs(layers: tuple[Any, Any], width: int, hard: str) -> None:
     """Over many rows, where chance does not decide: of the output, and of every gradient."""
-    eps = 1e-5
+    eps, (layer, peer) = 1e-5, layers
     ours, theirs, exact = layer(width, eps), peer(width, eps), peer(width, eps).double()
     scramble(ours)
     theirs.load_state_dict(ours.state_dict())
