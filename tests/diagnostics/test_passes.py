@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import normscope
+from normscope.diagnostics.collect import parameters, session
 from normscope.diagnostics.record import XrayRecord
 
 
@@ -196,19 +197,22 @@ class Steps(nn.Module):
         return h
 
 
-def test_a_record_does_not_grow_with_calls_and_steps() -> None:
+def test_a_record_does_not_grow_with_calls_and_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (parameters._MAX_STEPS, session._MAX_LOSSES) == (1000, 1000)
+    monkeypatch.setattr(parameters, "_MAX_STEPS", 100)
+    monkeypatch.setattr(session, "_MAX_LOSSES", 100)
     model = Steps()
     optimiser = torch.optim.SGD(model.parameters(), lr=1e-3)
     with normscope.xray(model) as x:
         model(torch.randn(2, 300, 8)).sum().backward()
-        for _ in range(1100):
+        for _ in range(110):
             optimiser.step()
             F.cross_entropy(torch.zeros(2, 3), torch.zeros(2, dtype=torch.long))
     record = x.record
     assert len(record.modules) == 2 + 64
     assert record["tanh()#64"].calls == 300 - 63
     assert len(record[""].joins) <= 64
-    assert (len(record.steps), len(record.losses)) == (1000, 1000)
+    assert (len(record.steps), len(record.losses)) == (100, 100)
     assert [notice for notice in record.notices if "more than 64 times" in notice]
 
 

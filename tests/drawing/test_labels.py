@@ -100,8 +100,8 @@ def test_an_input_that_is_used_in_several_shapes_has_no_box() -> None:
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_the_title_fits(name: str) -> None:
-    title = whole(name).title.replace(" parameters", ",000 parameters")  # also of a large model
-    drawing = dataclasses.replace(whole(name), title=title)
+    words = whole(name).title.replace(" parameters", ",000 parameters")  # also of a large model
+    drawing = dataclasses.replace(whole(name), title=words)
     root = ElementTree.fromstring(drawing.svg)
     (title,) = (node for node in root.findall(".//{*}text") if node.text == drawing.title)
     widest = 9.0  # of a bold letter in DejaVu Sans, on average; other fonts are narrower

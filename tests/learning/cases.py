@@ -1,12 +1,19 @@
 """What the tests of worked numbers share."""
 
+from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from normscope.learning import Explanation
+from normscope.learning import Explanation, explain
+
+
+@cache
+def explained(topic: str) -> Explanation:
+    """The explanation of a topic with its own example, for tests that only look at it."""
+    return explain(topic)
 
 
 def numbers(explanation: Explanation, title: str) -> NDArray[Any]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from normscope.errors import ConfigError, NormscopeError, ShapeError, TokenError
 from normscope.learning import TOPICS, explain
 from normscope.learning.lesson import Lesson, Step, Topic, max_difference
-from tests.learning.cases import numbers, wrong
+from tests.learning.cases import explained, numbers, wrong
 from tests.support import Refusal, every_refusal, randn
 
 EACH_TOPIC = pytest.mark.parametrize("topic", TOPICS)
@@ -20,7 +20,7 @@ EACH_TOPIC = pytest.mark.parametrize("topic", TOPICS)
 
 @EACH_TOPIC
 def test_references_agree_on_the_example(topic: str) -> None:
-    worked = explain(topic)
+    worked = explained(topic)
     assert wrong(worked) == []
     assert worked.description
     assert all(step.description and step.code for step in worked.steps)
@@ -30,7 +30,7 @@ def test_references_agree_on_the_example(topic: str) -> None:
 
 @EACH_TOPIC
 def test_the_code_that_is_shown_gives_the_numbers_that_are_shown(topic: str) -> None:
-    worked, lesson = explain(topic), TOPICS[topic].lesson()
+    worked, lesson = explained(topic), TOPICS[topic].lesson()
     names: dict[str, Any] = {**lesson.given, **lesson.hidden}
     for work, shown in zip(TOPICS[topic].steps, worked.steps, strict=True):
         here = {**inspect.unwrap(work.function).__globals__, **names}
@@ -51,14 +51,14 @@ def test_explaining_does_not_change_the_rng(topic: str) -> None:
     torch.manual_seed(7)
     first = explain(topic)
     assert torch.rand(1) == expected
-    for before, after in zip(first.steps, explain(topic).steps, strict=True):
+    for before, after in zip(first.steps, explained(topic).steps, strict=True):
         assert np.array_equal(np.asarray(before.value.content), np.asarray(after.value.content))
 
 
 @pytest.mark.parametrize("topic", ["requires-grad", "residual", "layernorm", "powernorm"])
 @pytest.mark.parametrize("surroundings", [torch.no_grad, torch.inference_mode])
 def test_no_grad_and_inference_mode_do_not_matter(topic: str, surroundings: Callable[[], Any]) -> None:
-    usual = explain(topic)
+    usual = explained(topic)
     with surroundings():
         found = explain(topic)
     assert [step.checks for step in found.steps] == [step.checks for step in usual.steps]

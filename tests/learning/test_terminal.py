@@ -14,6 +14,7 @@ from rich.console import Console
 
 from normscope.learning import TOPICS, ExplanationValue, ReferenceCheck, explain
 from normscope.learning.terminal import format_values, render, render_rich
+from tests.learning.cases import explained
 
 
 def drawn(array: Any, digits: int = 4, width: int = 77, **words: tuple[str, ...]) -> list[str]:
@@ -91,7 +92,7 @@ def test_no_line_exceeds_the_width(shape: tuple[int, ...], digits: int, width: i
 
 @pytest.mark.parametrize("topic", TOPICS)
 def test_every_topic_fits_eighty_columns(topic: str) -> None:
-    text = render(explain(topic))
+    text = render(explained(topic))
     assert max(map(len, text.splitlines())) <= 80
     assert not any(line != line.rstrip() for line in text.splitlines())
     assert "{" not in text.replace('f"', "").split("> ")[0]  # every {name} of the words is filled in
@@ -99,7 +100,7 @@ def test_every_topic_fits_eighty_columns(topic: str) -> None:
 
 @pytest.mark.parametrize("topic", TOPICS)
 def test_colors_do_not_change_the_text(topic: str) -> None:
-    worked = explain(topic)
+    worked = explained(topic)
     assert render_rich(worked).plain == render(worked)
     stream = io.StringIO()
     console = Console(file=stream, force_terminal=True, color_system="standard", width=80, highlight=False)

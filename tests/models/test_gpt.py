@@ -14,7 +14,9 @@ from normscope.blocks.initialization import initialize
 from normscope.blocks.rotary import Rotary
 from normscope.errors import DtypeError, NormscopeError, ShapeError, TokenError
 from normscope.models.gpt import GPT
-from tests.models.tiny import CONTEXT, VOCABULARY, every_form, every_preset, made, tiny
+from normscope.models.presets import PRESETS
+from tests.models.tiny import CONTEXT, FORMS, VOCABULARY, every_form, every_preset, made, tiny
+from tests.pairs import chiefly
 from tests.support import every_refusal, random_tokens
 
 TOKENS = random_tokens(VOCABULARY, 2, CONTEXT)
@@ -130,7 +132,7 @@ def test_a_meta_model_loads_weights_by_assignment(form: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Accessing the data pointer of FakeTensor")  # torch's own, in a copy of one
-@every_form
+@pytest.mark.parametrize("form", chiefly(PRESETS, [form for form in FORMS if form not in PRESETS]))
 def test_a_model_of_fake_tensors(form: str) -> None:
     config = made(form).config
     with FakeTensorMode():

@@ -34,12 +34,8 @@ from normscope.ops.fused.parallel import run_parallel
 EPS, QK_EPS, CAP = range(FLOAT_FIELDS := 3)
 
 RELU2, RELU, GELU, GELU_TANH, SILU = 0, 1, 2, 3, 4
-SET, ADD, ACTIVATE, ACTIVATE_AND_MULTIPLY = (
-    0,
-    1,
-    2,
-    3,
-)  # epilogues: y, y + output, act(y), act(y) * output
+# Epilogues: y, y + output, act(y), act(y) * output. If they were Python ints, numba would compile `_linear` for each.
+SET, ADD, ACTIVATE, ACTIVATE_AND_MULTIPLY = np.arange(4)
 _ZERO = np.float32(0.0)
 _MIN_PARALLEL_SIZE = 1 << 15  # size of a weight below which one thread is faster
 
