@@ -32,11 +32,11 @@ def prompts_for(count: int, seed: int = 0) -> list[list[int]]:
 
 @every_preset
 def test_tokens_do_not_depend_on_the_batch(name: str) -> None:
-    model, prompts = flat(name), prompts_for(9)
+    model, prompts = flat(name), prompts_for(14)
     sampling = GenerationConfig(temperature=1.1, repetition_penalty=1.1)
     alone = [generate_tokens(model, [prompt], max_new_tokens=LENGTH, config=sampling)[0].tokens for prompt in prompts]
     assert len({token for text in alone for token in text}) == VOCABULARY
-    for batch_size, count in ((3, 5), (8, 9)):
+    for batch_size, count in ((3, 5), (8, 14)):
         together = generate_tokens(
             model, prompts[:count], max_new_tokens=LENGTH, config=sampling, batch_size=batch_size
         )

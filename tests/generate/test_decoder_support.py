@@ -43,7 +43,7 @@ def single(form: str = "llama", **options: Any) -> GPT:
 
 
 def texts(model: nn.Module) -> list[list[int]]:
-    found = generate_tokens(model, PROMPTS, max_new_tokens=3)  # type: ignore[arg-type]
+    found = generate_tokens(model, PROMPTS, max_new_tokens=6)  # type: ignore[arg-type]
     return [text.tokens for text in found]
 
 

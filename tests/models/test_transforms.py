@@ -309,7 +309,7 @@ def test_torch_func_inside_graph(case: Case, tool: str) -> None:
 
 @every_case(
     lambda case: not updates_buffers(case) and case.inputs(0)[0].is_floating_point(),
-    quick=("LayerNorm", "Linear", "Attention with all options"),
+    quick=("LayerNorm", "Linear", "MLP swiglu"),
 )
 def test_compiled_module_inside_torch_func(case: Case) -> None:
     module, inputs = case.module().requires_grad_(False), case.inputs(0)
