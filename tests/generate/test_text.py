@@ -214,7 +214,8 @@ def test_settings_reach_the_sampling() -> None:
         {"repetition_penalty": 3.0},
         {"seed": 9},
     ]
-    found = [generate_text(MODEL, LETTERS, "hello", max_new_tokens=25, **option)[0].text for option in options]
+    model = writer()
+    found = [generate_text(model, LETTERS, "hello", max_new_tokens=25, **option)[0].text for option in options]
     assert len(set(found)) == len(found)
 
 
