@@ -1,4 +1,4 @@
-"""Helpers for tests of blocks and models: seeded tensors and weights, padding masks, bfloat16 on any machine."""
+"""Helpers for tests: seeded tensors and weights, padding masks, bfloat16 on any machine, a quota."""
 
 import contextlib
 import warnings
@@ -52,6 +52,19 @@ def safe_bfloat16() -> Iterator[None]:
         warnings.filterwarnings("ignore", message="TF32 acceleration on top of oneDNN")
         with torch.backends.mkldnn.flags(enabled=False):
             yield
+
+
+@contextlib.contextmanager
+def file_size_limit(size: int) -> Iterator[None]:
+    """No file can grow beyond so many bytes, as with a quota."""
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def kept_for_backward(work: Callable[[], object]) -> dict[int, int]:

@@ -3,7 +3,6 @@
 import os
 import stat
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from normscope.errors import CheckpointError, FileError
 from normscope.runs import checksummed_folder
 from normscope.runs.checksummed_folder import MANIFEST_NAME, ChecksummedFolder
 from tests.runs.tampering import rewrite, rewrite_manifest
-from tests.support import randn
+from tests.support import file_size_limit, randn
 
 TENSORS = {"model": {"a": randn(3, 4, seed=0), "b": torch.arange(5)}, "rng": {"torch": torch.get_rng_state()}}
 
@@ -93,36 +92,23 @@ def test_an_invalid_tensor_file_with_a_valid_checksum_is_an_error(folder: Path) 
         read_folder(folder)
 
 
-_FILL = """
-import resource, sys
-from pathlib import Path
-import torch
-from normscope.errors import FileError
-from normscope.runs import checksummed_folder
-folder = Path(sys.argv[1])
-checksummed_folder.write_folder(folder / "00000001", {"model": {"a": torch.ones(10)}}, {})
-if sys.argv[2] == "quota":
-    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
-try:
-    checksummed_folder.write_folder(folder / "00000002", {"model": {"a": torch.ones(100_000)}}, {})
-except FileError as error:
-    print(error)
-state = checksummed_folder.ChecksummedFolder(folder / "00000001").load()[1]
-print(sorted(path.name for path in folder.iterdir()), state)
-"""
+def _fill(folder: Path) -> tuple[str, list[str], dict[str, Any]]:
+    """Write two folders, of which the second does not fit: the error, all names, and the state of the first."""
+    with pytest.raises(FileError) as failed:
+        checksummed_folder.write_folder(folder / "00000002", {"model": {"a": torch.ones(100_000)}}, {})
+    return str(failed.value), sorted(path.name for path in folder.iterdir()), read_folder(folder / "00000001")[1]
 
 
-def _fill(folder: Path, how: str) -> list[str]:
-    done = subprocess.run(
-        [sys.executable, "-c", _FILL, str(folder), how], capture_output=True, text=True, timeout=120, check=True
-    )
-    return done.stdout.splitlines()
+def _write_first(folder: Path) -> None:
+    checksummed_folder.write_folder(folder / "00000001", {"model": {"a": torch.ones(10)}}, {})
 
 
 def test_a_quota_keeps_earlier_files(tmp_path: Path) -> None:
-    lines = _fill(tmp_path, "quota")
-    assert "cannot write" in lines[0]
-    assert lines[-1] == "['00000001'] {}"
+    _write_first(tmp_path)
+    with file_size_limit(50_000):
+        error, names, state = _fill(tmp_path)
+    assert "cannot write" in error
+    assert (names, state) == (["00000001"], {})
 
 
 def test_a_full_disk_keeps_earlier_files(tmp_path: Path) -> None:
@@ -130,15 +116,17 @@ def test_a_full_disk_keeps_earlier_files(tmp_path: Path) -> None:
     disk.mkdir()
     mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", disk], capture_output=True)
     if mount.returncode:  # not allowed to mount: a file size limit tests the same
-        assert "cannot write" in _fill(disk, "quota")[0]
+        _write_first(disk)
+        with file_size_limit(50_000):
+            assert "cannot write" in _fill(disk)[0]
         return
     try:
-        lines = _fill(disk, "tmpfs")
+        _write_first(disk)
+        error, names, state = _fill(disk)
     finally:
         subprocess.run(["umount", disk], check=True)
-    assert "the disk is full" in lines[0]
-    assert "fix: free some space; earlier files are intact" in lines[1]
-    assert lines[-1] == "['00000001'] {}"
+    assert "the disk is full\nfix: free some space; earlier files are intact" in error
+    assert (names, state) == (["00000001"], {})
 
 
 def test_a_read_only_folder_is_an_error(tmp_path: Path) -> None:

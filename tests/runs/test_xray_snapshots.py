@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from normscope.diagnostics.probe import Xray
 from normscope.diagnostics.record_json import load_record
 from normscope.errors import ConfigError
 from normscope.models.gpt import GPT
@@ -55,6 +56,11 @@ def test_every_preset_has_a_signal(name: str, wiring: str) -> None:
     layers = layer_signal(take_xray(model, INPUTS, TARGETS))
     assert [layer["name"] for layer in layers] == ["embedding", "blocks.0", "blocks.1", "final_norm"]
     assert all(layer["rms"] > 0 and layer["grad_rms"] > 0 for layer in layers)
+    quick = layer_signal(take_xray(model, INPUTS, TARGETS, only_layers=True))  # fused, as in training
+    assert [layer["name"] for layer in quick] == [layer["name"] for layer in layers]
+    for found, wanted in zip(quick, layers, strict=True):
+        assert found["rms"] == pytest.approx(wanted["rms"], rel=1e-5)
+        assert found["grad_rms"] == pytest.approx(wanted["grad_rms"], rel=1e-5)
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -70,6 +76,18 @@ def test_an_xray_leaves_the_model_unchanged(training: bool) -> None:
     assert all(weight.grad is None for weight in model.parameters())
     assert all(torch.equal(*pair) for pair in zip(weights, model.parameters(), strict=True))
     assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_only_layers_are_recorded_if_nothing_else_is_asked_for() -> None:
+    record = take_xray(GPT(gpt2(**SIZES)), INPUTS, TARGETS, only_layers=True)
+    assert [module.name for module in record.ran] == ["embedding", "blocks.0", "blocks.1", "final_norm"]
+    assert not any(module.parameters for module in record.modules)
+    assert record.notices == ("only some modules were recorded, without functions and parameters",)
+    with (
+        pytest.raises(ConfigError, match=r"no module 'blocks.7'\nfix: "),
+        Xray(nn.Sequential(), submodules=["blocks.7"]),
+    ):
+        pass
 
 
 def test_modules_keep_their_own_train_mode() -> None:
@@ -91,9 +109,14 @@ def trained(folder: Path, **settings: Any) -> Run:
     return run
 
 
-def test_snapshots_do_not_change_the_bits_of_training(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A finished run with snapshots; to be read only."""
+    return trained(tmp_path_factory.mktemp("watched"), xray_every=2)
+
+
+def test_snapshots_do_not_change_the_bits_of_training(watched: Run, tmp_path: Path) -> None:
     plain = trained(new_folder(tmp_path, "plain"), save_every=0)
-    watched = trained(new_folder(tmp_path, "watched"), save_every=0, xray_every=2)
     assert last_sums(watched) == last_sums(plain)
     assert not plain.xray_snapshots.folder.exists()
     assert watched.xray_snapshots.steps() == [0, 2, 4, 5]
@@ -107,7 +130,7 @@ def test_snapshots_do_not_change_the_bits_of_training(tmp_path: Path) -> None:
 
 
 def test_a_snapshot_has_the_update_of_its_step(tmp_path: Path) -> None:
-    run = trained(tmp_path, save_every=1, xray_every=1)
+    run = trained(tmp_path, save_every=1, xray_every=4)
     assert load_record(run.xray_snapshots.path(0)).steps == ()
     record = load_record(run.xray_snapshots.path(5))
     assert [step.optimizer for step in record.steps] == ["Muon", "AdamW"]
@@ -119,23 +142,23 @@ def test_a_snapshot_has_the_update_of_its_step(tmp_path: Path) -> None:
         assert weight.in_optimizer is True
 
 
-def test_a_resumed_run_has_the_same_snapshots(tmp_path: Path) -> None:
-    uninterrupted = trained(new_folder(tmp_path, "straight"), xray_every=2)
-    broken = new_run(new_folder(tmp_path, "broken"), steps=5, eval_every=0, xray_every=2)
+def test_a_resumed_run_has_the_same_snapshots(watched: Run, tmp_path: Path) -> None:
+    broken = new_run(tmp_path, steps=5, eval_every=0, xray_every=2)
     train_run(broken, until=3)
     train_run(broken)
-    assert last_sums(broken) == last_sums(uninterrupted)
-    for step in uninterrupted.xray_snapshots.steps():
-        assert load_record(broken.xray_snapshots.path(step)) == load_record(uninterrupted.xray_snapshots.path(step))
+    assert last_sums(broken) == last_sums(watched)
+    assert broken.xray_snapshots.steps() == watched.xray_snapshots.steps()
+    for step in watched.xray_snapshots.steps():
+        assert load_record(broken.xray_snapshots.path(step)) == load_record(watched.xray_snapshots.path(step))
 
 
 def test_a_snapshot_has_its_number_of_steps(tmp_path: Path) -> None:
     """Also the one of the step that a run was stopped at, which is taken again and has seen no step itself."""
-    run = new_run(tmp_path, steps=5, eval_every=0, xray_every=1)
-    train_run(run, until=3)
+    run = new_run(tmp_path, steps=3, eval_every=0, xray_every=1)
+    train_run(run, until=2)
     train_run(run)
     assert [load_record(run.xray_snapshots.path(step)).steps_before for step in run.xray_snapshots.steps()] == list(
-        range(6)
+        range(4)
     )
 
 
@@ -163,8 +186,8 @@ def test_a_finding_is_reported_once_even_after_a_resume(tmp_path: Path) -> None:
 
 
 def test_a_damaged_snapshot_does_not_stop_a_run(tmp_path: Path) -> None:
-    run = new_run(tmp_path, steps=5, xray_every=1)
-    train_run(run, until=3)
+    run = new_run(tmp_path, steps=3, xray_every=1)
+    train_run(run, until=2)
     run.xray_snapshots.path(1).write_text("{")
     assert train_run(run) == "done"
 

@@ -3,7 +3,6 @@
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -13,14 +12,16 @@ import pytest
 from normscope.errors import FileError
 from normscope.runs.run import Run
 from normscope.training.loop import train_run
+from tests.cli.running import entered
+from tests.support import file_size_limit
 from tests.training.small_run import last_sums, new_run
 from tests.training.watching import story
 
 
-@pytest.fixture
-def straight(tmp_path: Path) -> Run:
-    (tmp_path / "straight").mkdir()
-    run = new_run(tmp_path / "straight", steps=9, save_every=3)
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run without a fault, to compare with."""
+    run = new_run(tmp_path_factory.mktemp("straight"), steps=9, save_every=3)
     train_run(run)
     return run
 
@@ -74,23 +75,14 @@ def test_a_full_disk(disk: Path | None, straight: Run, leave: int) -> None:
     assert (last_sums(run), story(run)) == (last_sums(straight), story(straight))
 
 
-_QUOTA = """
-import resource, sys
-from pathlib import Path
-from normscope.cli import main
-resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
-sys.exit(main(["resume", sys.argv[1]]))
-"""
-
-
-@pytest.mark.slow
-def test_a_quota(tmp_path: Path, straight: Run) -> None:
+def test_a_quota(tmp_path: Path, straight: Run, capsys: pytest.CaptureFixture[str]) -> None:
     run = new_run(tmp_path, steps=9, save_every=3)
     train_run(run, until=4)
-    done = subprocess.run([sys.executable, "-c", _QUOTA, run.folder], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 2, done.stderr
-    assert done.stderr.startswith("error: cannot write ")
-    assert "Traceback" not in done.stderr
+    with file_size_limit(30_000):
+        code, _, errors = entered(["resume", str(run.folder)], capsys)
+    assert code == 2, errors
+    assert errors.startswith("error: cannot write ")
+    assert "Traceback" not in errors
     assert run.checkpoints.last() == 4
     assert train_run(run) == "done"
     assert (last_sums(run), story(run)) == (last_sums(straight), story(straight))

@@ -13,10 +13,14 @@ from pathlib import Path
 
 import pytest
 
+from normscope.__main__ import program
 from normscope.runs.metrics_file import read_metrics
 from normscope.runs.run import Run
+from tests.fuzz.trial import reopen_standard_streams
 from tests.pairs import chiefly
 from tests.training.small_run import last_sums, new_run, train_alone
+
+STEPS = 40
 
 
 @pytest.fixture(scope="module")
@@ -27,8 +31,8 @@ def processes() -> multiprocessing.context.ForkServerContext:
     return context
 
 
-def begin(context: multiprocessing.context.ForkServerContext, run: Run) -> BaseProcess:
-    process = context.Process(target=train_alone, args=(str(run.folder),))
+def begin(context: multiprocessing.context.ForkServerContext, run: Run, until: int | None = None) -> BaseProcess:
+    process = context.Process(target=train_alone, args=(str(run.folder), until))
     process.start()
     return process
 
@@ -70,19 +74,18 @@ def without_times(run: Run) -> list[dict[str, object]]:
 def test_killed_runs_end_with_the_same_bits(
     tmp_path: Path, processes: multiprocessing.context.ForkServerContext, kills: int
 ) -> None:
-    (tmp_path / "straight").mkdir()
-    straight = new_run(tmp_path / "straight")
-    finish(begin(processes, straight))
+    straight = short_run(tmp_path / "straight")
+    finish(begin(processes, short_run(tmp_path / "first"), until=1))  # starts the server, which is not to be timed
     start = time.monotonic()
-    finish(begin(processes, new_run(_made(tmp_path / "timed"))))
+    finish(begin(processes, straight))
     whole = time.monotonic() - start
 
     rng = random.Random(0)
     killed, in_a_write, number = 0, 0, 0
     while killed < kills:
-        run = new_run(_made(tmp_path / f"broken-{number}"))
+        run = short_run(tmp_path / f"broken-{number}")
         number += 1
-        while killed < kills and run.checkpoints.last() != 100:
+        while killed < kills and run.checkpoints.last() != STEPS:
             process = begin(processes, run)
             kill(process, run, rng.uniform(0, whole), in_a_write=killed % 2 == 1)
             if process.exitcode == -signal.SIGKILL:
@@ -94,12 +97,13 @@ def test_killed_runs_end_with_the_same_bits(
     assert in_a_write >= kills // 6, "hardly any kill fell into a write: the test does not test that"
 
 
-def _made(folder: Path) -> Path:
+def short_run(folder: Path) -> Run:
+    """A run that spends much of its time with writing."""
     folder.mkdir()
-    return folder
+    return new_run(folder, steps=STEPS, save_every=3, eval_every=16)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive  # test_verify_resume.py has two of its four processes in the default suite
 def test_verify_resume_passes(tmp_path: Path) -> None:
     run = new_run(tmp_path, steps=30, save_every=10)
     train_alone(str(run.folder), until=10)
@@ -110,25 +114,33 @@ def test_verify_resume_passes(tmp_path: Path) -> None:
     assert sorted(path.name for path in run.folder.rglob("*")) == before
 
 
-@pytest.mark.slow
+def resume(folder: str, output: str, errors: str) -> None:
+    """What `normscope resume` does, in a process of its own, with its output in files."""
+    for descriptor, path in ((1, output), (2, errors)):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), descriptor)
+    reopen_standard_streams()
+    sys.argv = ["normscope", "resume", folder]
+    program()
+
+
 @pytest.mark.parametrize(
     "number", chiefly([signal.SIGTERM], [signal.SIGINT, signal.SIGHUP])
 )  # cli/test_train.py interrupts too
-def test_a_signal_saves_and_stops(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_signal_saves_and_stops(
+    tmp_path: Path, processes: multiprocessing.context.ForkServerContext, number: signal.Signals
+) -> None:
     run = new_run(tmp_path, steps=100_000, save_every=0, eval_every=0)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "normscope", "resume", str(run.folder)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    output, errors = tmp_path / "output", tmp_path / "errors"
+    process = processes.Process(target=resume, args=(str(run.folder), str(output), str(errors)))
+    process.start()
     while not (run.metrics.exists() and '"step": 5,' in run.metrics.read_text()):
         time.sleep(0.05)
-        assert process.poll() is None
-    process.send_signal(number)
-    output, errors = process.communicate(timeout=60)
-    assert (process.returncode, errors) == (130, "")
-    assert f"normscope resume {run.folder}" in output
+        assert process.is_alive()
+    assert process.pid is not None
+    os.kill(process.pid, number)
+    process.join(60)
+    assert (process.exitcode, errors.read_text()) == (130, "")
+    assert f"normscope resume {run.folder}" in output.read_text()
     steps = [event["step"] for event in read_metrics(run.metrics) if event["kind"] == "step"]
     assert run.checkpoints.last() == steps[-1] == len(steps)
     assert json.loads((run.checkpoints.path(steps[-1]) / "state.json").read_text())["step"] == steps[-1]

@@ -74,6 +74,29 @@ def test_a_difference_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.slow
+def test_a_killed_process_and_one_that_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other half of the proof is not what is tested here, and needs no process."""
+    real, asked = verify._resume, list[tuple[int, bool]]()
+
+    def resume(run: Run, until: int, kill_after: float | None = None) -> float:
+        if run.folder.name == "interrupted" and run.checkpoints.last() == 16:
+            asked.append((until, kill_after is not None))
+            seconds = real(run, until, 0.5 if kill_after is not None else None)  # while it still starts
+            assert run.checkpoints.last() == (16 if kill_after is not None else 22)
+            return seconds
+        return in_this_process(run, until, kill_after)
+
+    monkeypatch.setattr(verify, "_resume", resume)
+    run = new_run(tmp_path, steps=30, save_every=10)
+    train_run(run, until=10)
+    before = sorted(path.name for path in run.folder.rglob("*"))
+    proof = verify_resume(run)
+    assert (proof.begin, proof.end, proof.passed) == (10, 22, True)
+    assert asked == [(22, True), (22, False)]
+    assert sorted(path.name for path in run.folder.rglob("*")) == before
+
+
+@pytest.mark.slow
 def test_a_run_that_cannot_go_on_says_why(tmp_path: Path) -> None:
     run = new_run(tmp_path, steps=20)
     (tmp_path / "text.txt").write_text("quite another text")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import sys
+from collections.abc import Collection
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -11,6 +12,7 @@ import torch
 from torch import nn
 
 from normscope._version import __version__
+from normscope.checks import short_repr
 from normscope.diagnostics.collect.modules import COMPILED, XrayObserver
 from normscope.diagnostics.collect.norms import compare_running_stats
 from normscope.diagnostics.collect.parameters import ParameterTracker
@@ -42,10 +44,11 @@ class Xray:
         model: any torch module.
         label: a label for the record, such as the training step.
         submodules: record all submodules. If False, record the model as a whole and its parameters, as a model compiled
-            into one graph requires.
+            into one graph requires. Names of modules: record only these, without functions and parameters, which takes
+            a fraction of the time.
     """
 
-    def __init__(self, model: nn.Module, *, label: str = "", submodules: bool = True) -> None:
+    def __init__(self, model: nn.Module, *, label: str = "", submodules: bool | Collection[str] = True) -> None:
         if not isinstance(model, nn.Module):
             raise ConfigError(
                 f"expected a torch module, but got {type(model).__name__}\n"
@@ -66,20 +69,21 @@ class Xray:
             raise ConfigError("an x-ray cannot be entered twice\nfix: make a new one: with xray(model) as x: ...")
         with ExitStack() as stack:
             stack.callback(self._stop)
-            if not self._submodules:
+            modules = self._modules()
+            if self._submodules is False:
                 self._session.notice("only the model as a whole was recorded, without its submodules")
             elif "torch._dynamo" in sys.modules:  # also for a compiled function that calls the model
                 if _is_compiled(self._model):
                     self._session.notice(COMPILED)
                 stack.enter_context(torch.compiler.set_stance("force_eager"))
             stack.enter_context(self._tracer)
-            modules = list(self._tracer.names) if self._submodules else [self._tracer.model]
             hookable = [module for module in modules if not isinstance(module, torch.jit.ScriptModule)]
             if len(hookable) < len(modules):
                 self._session.notice("scripted and traced modules take no hooks and were not recorded")
             self._tracer.watch_modules(hookable)
-            self._parameters.start()
-            if self._submodules:
+            if isinstance(self._submodules, bool):
+                self._parameters.start()
+            if self._submodules is True:
                 self._tracer.watch_functions()
             self._session.start()
             self._stack = stack.pop_all()
@@ -94,6 +98,18 @@ class Xray:
         if error is not None:
             self._session.notice(f"the block was interrupted by {type(error).__name__}: the record is incomplete")
         self._record = dataclasses.replace(self._finish(), interrupted=error is not None)
+
+    def _modules(self) -> list[nn.Module]:
+        """The modules to record."""
+        chosen = self._submodules
+        if isinstance(chosen, bool):
+            return list(self._tracer.names) if chosen else [self._tracer.model]
+        if unknown := set(chosen).difference(self._tracer.names.values()):
+            raise ConfigError(
+                f"the model has no module {short_repr(min(unknown))}\nfix: names from model.named_modules()"
+            )
+        self._session.notice("only some modules were recorded, without functions and parameters")
+        return [module for module, name in self._tracer.names.items() if name in chosen]
 
     def _stop(self) -> None:
         self._session.stop()
@@ -137,7 +153,7 @@ class Xray:
 
     def _finish(self) -> XrayRecord:
         session, batches = self._session, self._observer.batches
-        if batches and not session.batches:
+        if batches and not session.batches and isinstance(self._submodules, bool):
             session.notice("only parts of the model were called: the part with the fewest calls counts the batches")
         by_name = {name: module for module, name in self._tracer.names.items()}
         finished = []

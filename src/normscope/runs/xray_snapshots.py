@@ -24,7 +24,15 @@ _LAYERS = re.compile(r"embedding|blocks\.\d+|final_norm")
 _UPDATE_FIELDS = ("update_ratio", "update_rms", "in_optimizer")
 
 
-def take_xray(model: GPT, inputs: Tensor, targets: Tensor, *, label: str = "", step: int | None = None) -> XrayRecord:
+def take_xray(
+    model: GPT,
+    inputs: Tensor,
+    targets: Tensor,
+    *,
+    label: str = "",
+    step: int | None = None,
+    only_layers: bool = False,
+) -> XrayRecord:
     """X-ray a forward and backward pass on one batch.
 
     Leaves modes, weights, gradients (which must be empty) and the RNG unchanged.
@@ -34,6 +42,7 @@ def take_xray(model: GPT, inputs: Tensor, targets: Tensor, *, label: str = "", s
         inputs, targets: The batch.
         label: Title of the x-ray.
         step: Number of steps the model was trained for.
+        only_layers: Record only what `layer_signal` needs, in a fraction of the time.
 
     >>> import torch
     >>> from normscope.models.presets import nanochat
@@ -43,8 +52,9 @@ def take_xray(model: GPT, inputs: Tensor, targets: Tensor, *, label: str = "", s
     ['embedding', 'blocks.0', 'blocks.1', 'final_norm']
     """
     modes = [(module, module.training) for module in model.modules()]
+    layers = [name for name, _ in model.named_modules() if _LAYERS.fullmatch(name)]
     try:
-        with Xray(model.eval(), label=label) as xray:
+        with Xray(model.eval(), label=label, submodules=layers if only_layers else True) as xray:
             model.loss(inputs, targets).backward()
     finally:
         for module, training in modes:  # one by one: some modules may have been in eval mode

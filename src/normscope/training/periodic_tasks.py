@@ -61,13 +61,14 @@ def sample(session: TrainingSession) -> None:
 
 
 def xray(session: TrainingSession) -> None:
-    """Take an x-ray on the first validation windows, the same at every step."""
-    step, config = session.step, session.config
+    """Take an x-ray on the first validation windows, the same at every step: of the layers, or a whole snapshot."""
+    step, is_snapshot = session.step, session.config.is_xray_due(session.step)
     batch = next(windows(session.corpus.validation, session.context, XRAY_WINDOWS))
     inputs, targets = (torch.from_numpy(tokens).to(session.device) for tokens in batch)
-    record = take_xray(session.model, inputs, targets, label=f"{session.run.folder.name} step {step}", step=step)
+    label = f"{session.run.folder.name} step {step}"
+    record = take_xray(session.model, inputs, targets, label=label, step=step, only_layers=not is_snapshot)
     session.events.emit(SignalEvent(step, layer_signal(record)))
-    if config.is_xray_due(step):
+    if is_snapshot:
         record = record if session.update_watch is None else session.update_watch.add_to(record)
         for text in session.run.xray_snapshots.save(step, record, session.reported_findings):
             session.events.emit(NoticeEvent(step, text))
