@@ -17,8 +17,8 @@ SMALL = ["--width", "16", "--heads", "2", "--context", "16", "--seeds", "2", "--
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> int:
     """So many in each run, however fast the machine is."""
-    monkeypatch.setattr(comparison, "steps_within", lambda *_: 40)
-    return 40
+    monkeypatch.setattr(comparison, "steps_within", lambda *_: 12)
+    return 12
 
 
 @pytest.fixture

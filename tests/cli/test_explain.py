@@ -4,13 +4,14 @@ import json
 import os
 import pty
 import re
-import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from normscope.cli import main
 from normscope.learning import TOPICS, explain
 from normscope.learning.terminal import render
 from tests.cli.running import entered, refused
@@ -77,21 +78,27 @@ def test_mistakes(arguments: list[str], words: str, capsys: pytest.CaptureFixtur
     assert words in refused(["explain", *arguments], capsys)
 
 
-def test_in_a_terminal_there_are_colours() -> None:
-    reading, writing = pty.openpty()
-    code = "import sys; from normscope.cli import main; sys.exit(main(['explain', 'relu2']))"
-    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "80", "NO_COLOR": ""}
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=writing, stderr=writing, env=environment)
-    os.close(writing)
+def read_all(terminal: int) -> bytes:
     shown = b""
     try:
-        while piece := os.read(reading, 4096):
+        while piece := os.read(terminal, 4096):
             shown += piece
     except OSError:  # how Linux says that the other end is closed
         pass
-    assert process.wait() == 0
+    return shown
+
+
+def test_in_a_terminal_there_are_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"TERM": "xterm-256color", "COLUMNS": "80", "NO_COLOR": ""}.items():
+        monkeypatch.setenv(name, value)
+    reading, writing = pty.openpty()
+    with ThreadPoolExecutor() as reader:  # a terminal that nobody reads is soon full
+        shown = reader.submit(read_all, reading)
+        with open(writing, "w") as terminal:
+            monkeypatch.setattr(sys, "stdout", terminal)
+            assert main(["explain", "relu2"]) == 0
     os.close(reading)
-    text = shown.decode().replace("\r\n", "\n")
+    text = shown.result().decode().replace("\r\n", "\n")
     assert "\x1b[1;36m1. relu" in text
     assert re.sub(r"\x1b\[[\d;]*m", "", text) == render(explain("relu2")) + "\n"
 

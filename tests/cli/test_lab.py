@@ -14,9 +14,11 @@ from normscope.cli import main
 from normscope.lab.budget import get_budget
 from normscope.lab.catalog import all_claims, choose_claims
 from normscope.lab.results.outcome import load_outcome, outcome_path, save_outcome
+from normscope.lab.running import workers
 from normscope.lab.running.run_claims import FIRST_SEED
 from tests.cli.running import entered, refused
 from tests.lab.made import changed_claim
+from tests.lab.workers import Here
 
 RUN = ["lab", "run", "1", "--seeds", "2", "--workers", "1", "--out"]
 
@@ -32,7 +34,8 @@ class OneClaim(NamedTuple):
 @pytest.fixture(scope="module")
 def one_claim(tmp_path_factory: pytest.TempPathFactory) -> OneClaim:
     folder, out, errors = tmp_path_factory.mktemp("lab"), io.StringIO(), io.StringIO()
-    with redirect_stdout(out), redirect_stderr(errors):
+    with redirect_stdout(out), redirect_stderr(errors), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workers, "ProcessWorkers", Here)  # lab/running/test_workers.py has processes
         assert main([*RUN, str(folder)]) == 0
     return OneClaim(folder, out.getvalue(), errors.getvalue())
 

@@ -20,10 +20,12 @@ from tests.support import every_refusal
 seeded = settings(derandomize=True, deadline=None)
 
 sizes = {"length": st.integers(2, 400), "context": st.integers(1, 40), "batch": st.integers(1, 9)}
+few_tokens = {**sizes, "length": st.integers(2, 150)}
+"""For tests that go through all of them several times."""
 
 
 @settings(seeded, max_examples=40)
-@given(**sizes, seed=st.integers(0, 2**64 - 1))
+@given(**few_tokens, seed=st.integers(0, 2**64 - 1))
 def test_epoch_covers_adjacent_windows_once(length: int, context: int, batch: int, seed: int) -> None:
     if length < context + 1:
         return
@@ -36,7 +38,7 @@ def test_epoch_covers_adjacent_windows_once(length: int, context: int, batch: in
 
 
 @settings(seeded, max_examples=40)
-@given(**sizes, seed=st.integers(0, 2**64 - 1))
+@given(**few_tokens, seed=st.integers(0, 2**64 - 1))
 def test_every_start_is_used_once_per_cycle(length: int, context: int, batch: int, seed: int) -> None:
     if length < context + 1:
         return

@@ -1,7 +1,10 @@
-"""Workers for tests: they run trials in this process and record them."""
+"""Workers for tests: they run trials in this process and record them. And a Ray that does so."""
 
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 from normscope.lab.running.trial import LabTrial, TrialResult, run_trial
 
@@ -46,3 +49,69 @@ class Silent:
 
     def study_done(self, study: str, error: Exception | None) -> None:
         self.studies[study] = error
+
+
+class RayError(Exception):
+    """An error of Ray; that of a trial has the trial's own error as its cause."""
+
+    def __init__(self, cause: Exception | None = None) -> None:
+        super().__init__("of Ray")
+        self.cause = cause
+
+
+class WorkerCrashedError(RayError):
+    pass
+
+
+class OutOfMemoryError(RayError):
+    pass
+
+
+class Reference:
+    """A trial that was handed to Ray: it has run, unless it asks for very many steps, which are never done."""
+
+    def __init__(self, run: Callable[..., TrialResult], trial: LabTrial, texts: Path | None) -> None:
+        self.ended: Future[TrialResult] = Future()
+        if trial.settings.get("steps", 0) >= 10**6:
+            return
+        try:
+            self.ended.set_result(run(trial, texts))
+        except Exception as error:
+            self.ended.set_exception(RayError(error))
+
+    def future(self) -> "Future[TrialResult]":
+        return self.ended
+
+
+class FakeRay(ModuleType):
+    """What the lab uses of Ray, without processes."""
+
+    CORES = 3
+
+    def __init__(self) -> None:
+        super().__init__("ray")
+        self.exceptions = SimpleNamespace(WorkerCrashedError=WorkerCrashedError, OutOfMemoryError=OutOfMemoryError)
+        self.options: dict[str, Any] = {}
+        self._initialized = False
+
+    def init(self, **options: Any) -> None:
+        assert not self._initialized
+        self.options, self._initialized = options, True
+
+    def is_initialized(self) -> bool:
+        return self._initialized
+
+    def shutdown(self) -> None:
+        assert self._initialized
+        self._initialized = False
+
+    def cluster_resources(self) -> dict[str, float]:
+        return {"CPU": float(self.CORES)}
+
+    def remote(self, num_cpus: int) -> Callable[[Callable[..., TrialResult]], Any]:
+        assert num_cpus == 1  # a trial has one thread
+        return lambda run: SimpleNamespace(remote=lambda trial, texts: Reference(run, trial, texts))
+
+    def cancel(self, reference: Reference, force: bool) -> None:
+        assert force  # otherwise it would be finished first
+        reference.ended.set_exception(RayError())

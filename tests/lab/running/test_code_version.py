@@ -134,6 +134,13 @@ def test_digest_covers_everything_that_trials_import() -> None:
     """Text, images and all claims, in a new process."""
     code = """
 import sys
+from importlib.machinery import ModuleSpec
+from types import SimpleNamespace
+import numpy as np
+# Images without scikit-learn, which takes seconds to import and has no part in this.
+digits = SimpleNamespace(images=np.random.default_rng(0).random((1797, 8, 8)), target=np.arange(1797) % 10)
+fake = SimpleNamespace(load_digits=lambda: digits, __spec__=ModuleSpec("sklearn", None))
+sys.modules["sklearn"] = sys.modules["sklearn.datasets"] = fake
 from normscope.lab.catalog import all_claims
 from normscope.lab.running.trial import LabTrial, run_trial
 from normscope.lab.trials.text import SMALL_GPT

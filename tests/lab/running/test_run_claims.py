@@ -49,14 +49,19 @@ def run(claim: Claim, folder: Path, budget: Budget = BUDGET) -> tuple[Outcome, l
     return found[claim.name], workers.started
 
 
-def test_learning_rates_are_tuned_with_other_seeds_than_the_verdict(tmp_path: Path) -> None:
-    claim = tiny_claim()
-    outcome, started = run(claim, tmp_path)
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, list[LabTrial]]:
+    """What came of the claim, and the trials that were started."""
+    return run(tiny_claim(), tmp_path_factory.mktemp("tuned"))
+
+
+def test_learning_rates_are_tuned_with_other_seeds_than_the_verdict(tuned: tuple[Outcome, list[LabTrial]]) -> None:
+    outcome, started = tuned
     tuning = [trial for trial in started if trial.seed >= 1000]
     judged = [trial for trial in started if trial.seed < 1000]
     assert len(tuning) == 2 * 2 * 2
     assert {trial.seed for trial in judged} == {FIRST_SEED, FIRST_SEED + 1}
-    assert len(started) == trial_count(claim, BUDGET)
+    assert len(started) == trial_count(tiny_claim(), BUDGET)
     for name, losses in outcome.tuned.items():
         assert outcome.runs.lrs[name] == min(losses, key=losses.__getitem__)
         assert outcome.settings[name]["lr"] == outcome.runs.lrs[name]
@@ -65,8 +70,8 @@ def test_learning_rates_are_tuned_with_other_seeds_than_the_verdict(tmp_path: Pa
         assert losses[3e-2] == pytest.approx(mean)
 
 
-def test_outcome_survives_save_and_load(tmp_path: Path) -> None:
-    outcome, _ = run(tiny_claim(), tmp_path)
+def test_outcome_survives_save_and_load(tuned: tuple[Outcome, list[LabTrial]], tmp_path: Path) -> None:
+    outcome, _ = tuned
     path = save_outcome(tmp_path, outcome)
     assert load_outcome(tmp_path, outcome.claim) == outcome
     assert path == outcome_path(tmp_path, outcome.claim)

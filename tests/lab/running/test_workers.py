@@ -6,28 +6,45 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import BrokenExecutor, Future
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from normscope.errors import ConfigError
+from normscope.lab.claims.initialization.variance_by_depth import measure
 from normscope.lab.running import workers as workers_module
 from normscope.lab.running.trial import LabTrial, TrialResult, function_path, run_trial
 from normscope.lab.running.workers import MAX_PER_CORE, MAX_WORKERS, ProcessWorkers, RayWorkers, WorkerConfig, Workers
 from normscope.lab.trials.text import SMALL_GPT, train_text
 from normscope.runs.lock import locked
+from tests.lab.workers import FakeRay
+from tests.pairs import chiefly
 
 SETTINGS = {**SMALL_GPT, "model": {**SMALL_GPT["model"], "depth": 1, "width": 16}, "steps": 8, "batch": 2}
-TRIALS = [LabTrial(function_path(train_text), SETTINGS, seed) for seed in (0, 1)]
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "computed": (function_path(measure), {"gain": 1.0, "layers": 2, "samples": 8}),  # loads little of torch
+    "trained": (function_path(train_text), SETTINGS),
+}
 
 
-def metrics(workers: Workers) -> list[dict[str, object]]:
-    try:
-        futures = [workers.start(trial) for trial in TRIALS]
-        return [without_times(dict(future.result(timeout=120).metrics)) for future in futures]
-    finally:
-        workers.close()
+def check_metrics(workers: Workers, kind: str) -> None:
+    """In another process the metrics are the same as in this one."""
+    trials = [LabTrial(*KINDS[kind], seed) for seed in (0, 1)]
+    futures = [workers.start(trial) for trial in trials]
+    found = [without_times(dict(future.result(timeout=120).metrics)) for future in futures]
+    assert found == [without_times(dict(run_trial(trial).metrics)) for trial in trials]
+    assert found[0] != found[1]
+
+
+@pytest.fixture(scope="module")
+def process() -> Iterator[ProcessWorkers]:
+    """One process: to start it takes seconds."""
+    workers = ProcessWorkers(1)
+    yield workers
+    workers.close()
 
 
 def failed(error: Exception) -> "Future[TrialResult]":
@@ -40,22 +57,29 @@ def without_times(metrics: dict[str, object]) -> dict[str, object]:
     return {name: value for name, value in metrics.items() if "seconds" not in name}
 
 
-def test_process_workers_give_the_same_metrics_and_errors() -> None:
-    workers = ProcessWorkers(1)
-    wrong = workers.start(LabTrial(function_path(train_text), {**SETTINGS, "preset": "gpt9"}, 0))
-    assert metrics(workers) == [without_times(dict(run_trial(trial).metrics)) for trial in TRIALS]
+@pytest.mark.parametrize("kind", chiefly(["computed"], ["trained"]))
+def test_process_workers_give_the_same_metrics_and_errors(process: ProcessWorkers, kind: str) -> None:
+    wrong = process.start(LabTrial(function_path(train_text), {**SETTINGS, "preset": "gpt9"}, 0))
+    check_metrics(process, kind)
     with pytest.raises(ValueError, match="gpt9"):
         wrong.result(timeout=1)
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of Ray, about what it finds on the machine
-def test_ray_workers_give_the_same_metrics_and_shut_down_only_their_own_ray() -> None:
+@pytest.mark.parametrize("kind", chiefly(["fake"], ["real"]))
+def test_ray_workers_give_the_same_metrics_and_shut_down_only_their_own_ray(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kind == "fake":
+        monkeypatch.setitem(sys.modules, "ray", FakeRay())
+        monkeypatch.delenv("RAY_ADDRESS", raising=False)
     import ray
 
     first = RayWorkers(1)
     try:
-        assert metrics(RayWorkers(1)) == [without_times(dict(run_trial(trial).metrics)) for trial in TRIALS]
+        same = RayWorkers(1)
+        check_metrics(same, "computed" if kind == "fake" else "trained")
+        same.close()
         assert ray.is_initialized()
         error = first.start(LabTrial(function_path(train_text), {**SETTINGS, "preset": "gpt9"}, 0)).exception(
             timeout=120
@@ -74,8 +98,24 @@ def test_ray_workers_give_the_same_metrics_and_shut_down_only_their_own_ray() ->
     assert not ray.is_initialized()
 
 
+def test_ray_is_started_for_so_many_workers_or_found_at_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = FakeRay()
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    RayWorkers(2).close()
+    assert (ray.options["num_cpus"], ray.options["include_dashboard"]) == (2, False)
+    assert not ray.is_initialized()
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    workers = RayWorkers()
+    assert ray.options == {"address": "10.0.0.1:6379", "include_dashboard": None}
+    assert workers.count == FakeRay.CORES
+    workers.close()
+    assert not ray.is_initialized()
+
+
 def test_ray_startup_failure_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    ray = pytest.importorskip("ray")
+    ray = FakeRay()
+    monkeypatch.setitem(sys.modules, "ray", ray)
 
     def fail(**_: object) -> None:
         raise ConnectionError("no cluster\nmore")
@@ -89,6 +129,7 @@ def test_ray_startup_failure_is_reported(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_the_number_of_workers_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", FakeRay())
     monkeypatch.setattr(workers_module, "cores", lambda: 2)
     for workers in (WorkerConfig, ProcessWorkers, RayWorkers):
         for count in (MAX_WORKERS + 1, 100_000, 10**15):
@@ -104,31 +145,37 @@ def test_the_number_of_workers_is_limited(monkeypatch: pytest.MonkeyPatch) -> No
         WorkerConfig(513)
 
 
-def test_killed_process_is_replaced() -> None:
-    workers = ProcessWorkers(1)
-    try:
-        future = workers.start(LabTrial(function_path(train_text), {**SETTINGS, "steps": 10**6}, 0))
-        deadline = time.monotonic() + 100
-        while not workers._started.value:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-        (process,) = workers._pool._processes.values()
-        process.kill()
-        with pytest.raises(BrokenExecutor):
-            future.result(timeout=100)
-        assert workers.start(TRIALS[0]).result(timeout=120).metrics["steps"] == SETTINGS["steps"]
-    finally:
-        workers.close()
+def test_killed_process_is_replaced(process: ProcessWorkers) -> None:
+    future = process.start(LabTrial(function_path(train_text), {**SETTINGS, "steps": 10**6}, 0))
+    deadline = time.monotonic() + 100
+    while not process._started.value:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    (running,) = process._pool._processes.values()
+    running.kill()
+    with pytest.raises(BrokenExecutor):
+        future.result(timeout=100)
+    again = process.start(LabTrial(*KINDS["computed"], seed=0))
+    assert len(again.result(timeout=120).metrics["forward"]) == 3
 
 
+# As short as a study can be: claims would import torch, twice.
 SCRIPT = """
-from normscope.lab.budget import get_budget
-from normscope.lab.catalog import choose_claims
-from normscope.lab.running.run_claims import run_claims
+from pathlib import Path
+from normscope.lab.running.scheduler import TrialScheduler
+from normscope.lab.running.store import Store
+from normscope.lab.running.trial import LabTrial
 from normscope.lab.running.workers import WorkerConfig
 from tests.lab.workers import Silent
 
-run_claims(choose_claims(["variance-by-depth"]), get_budget("quick", 2), "out", Silent(), WorkerConfig(1))
+def study():
+    yield [LabTrial("normscope.lab.trials.text:train_text", {}, 0)]
+
+workers = WorkerConfig(1).start(Path("texts"))
+try:
+    TrialScheduler(Store(Path("out")), workers, Silent()).run({"one": study()})
+finally:
+    workers.close()
 """
 
 
@@ -147,7 +194,7 @@ def test_script_without_main_guard_gets_a_clear_error(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="it looks for processes in /proc")
 def test_workers_exit_when_the_lab_is_killed(tmp_path: Path) -> None:
-    run, deadline = start_lab(tmp_path, trials=1)
+    run, deadline = start_lab(tmp_path, workers=1)
     run.send_signal(signal.SIGTERM)  # to the lab alone, not to its processes
     run.wait(timeout=100)
     while living(run.pid):
@@ -157,12 +204,14 @@ def test_workers_exit_when_the_lab_is_killed(tmp_path: Path) -> None:
         pass  # the next lab may begin
 
 
-def start_lab(folder: Path, trials: int) -> tuple["subprocess.Popen[bytes]", float]:
-    """A running lab with two processes, and the deadline for all to end."""
-    command = [sys.executable, "-m", "normscope", "lab", "run", "tails-saturate", "--out", str(folder)]
-    run = subprocess.Popen([*command, "--workers", "2"], stderr=subprocess.DEVNULL, start_new_session=True)
+def start_lab(folder: Path, workers: int) -> tuple["subprocess.Popen[bytes]", float]:
+    """A lab that has run as many trials as it has processes, and the deadline for all to end."""
+    # Many short trials: the first is soon done, the last is not.
+    command = [sys.executable, "-m", "normscope", "lab", "run", "variance-by-depth", "--seeds", "900"]
+    options = ["--workers", str(workers), "--out", str(folder)]
+    run = subprocess.Popen([*command, *options], stderr=subprocess.DEVNULL, start_new_session=True)
     deadline = time.monotonic() + 200
-    while len(list(folder.glob("trials/*.json"))) < trials:
+    while len(list(folder.glob("trials/*.json"))) < workers:
         assert run.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.1)
@@ -171,7 +220,7 @@ def start_lab(folder: Path, trials: int) -> tuple["subprocess.Popen[bytes]", flo
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="it looks for processes in /proc")
 def test_ctrl_c_ends_all_workers_and_keeps_finished_trials(tmp_path: Path) -> None:
-    run, deadline = start_lab(tmp_path, trials=2)
+    run, deadline = start_lab(tmp_path, workers=2)
     os.killpg(run.pid, signal.SIGINT)  # as a terminal does it: to all of them
     assert run.wait(timeout=100) == 130
     while living(run.pid):
