@@ -12,6 +12,7 @@ import pytest
 from normscope import cli
 from normscope._version import __version__
 from normscope.errors import ConfigError
+from tests.cli.running import typed
 
 
 def command(monkeypatch: pytest.MonkeyPatch, raises: BaseException | None = None) -> list[list[str]]:
@@ -160,14 +161,11 @@ def test_python_m() -> None:
     assert done.stderr.startswith("error: unrecognized command 'nothing'\n")
 
 
-def test_help_in_a_terminal_of_a_few_columns() -> None:
+def test_help_in_a_terminal_of_a_few_columns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """tyro lays out nothing in fewer than ten columns, and goes on trying."""
-    done = subprocess.run(
-        [sys.executable, "-m", "normscope", "prepare", "--help"],
-        env={**os.environ, "COLUMNS": "3"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 0
-    assert "--tokenizer" in done.stdout
+    monkeypatch.setenv("COLUMNS", "3")
+    code, out, _ = typed("prepare --help", capsys)
+    assert code == 0
+    assert "--tokenizer" in out
