@@ -29,7 +29,7 @@ STEPS = 4
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run, only copied."""
-    run = new_run(tmp_path_factory.mktemp("run"), steps=STEPS, save_every=2, eval_every=2, xray_every=2)
+    run = new_run(tmp_path_factory.mktemp("run"), steps=STEPS, save_every=2, eval_every=2, xray_every=STEPS)
     train_run(run)
     write_report(run.folder)
     model, _ = run.load_model()

@@ -159,7 +159,7 @@ def test_killed_process_is_replaced(process: ProcessWorkers) -> None:
     assert len(again.result(timeout=120).metrics["forward"]) == 3
 
 
-# As short as a study can be: claims would import torch, twice.
+# As short as a lab can be: the catalog of claims would import torch.
 SCRIPT = """
 from pathlib import Path
 from normscope.lab.running.scheduler import TrialScheduler
@@ -169,58 +169,65 @@ from normscope.lab.running.workers import WorkerConfig
 from tests.lab.workers import Silent
 
 def study():
-    yield [LabTrial("normscope.lab.trials.text:train_text", {}, 0)]
+    settings = {"gain": 1.0, "layers": 16, "samples": 512}
+    yield [LabTrial("normscope.lab.claims.initialization.variance_by_depth:measure", settings, i) for i in range(900)]
 
-workers = WorkerConfig(1).start(Path("texts"))
-try:
-    TrialScheduler(Store(Path("out")), workers, Silent()).run({"one": study()})
-finally:
-    workers.close()
+def main():
+    workers = WorkerConfig(1).start(Path("texts"))
+    try:
+        TrialScheduler(Store(Path("out")), workers, Silent()).run({"one": study()})
+    finally:
+        workers.close()
 """
+GUARDED = f'{SCRIPT}\nif __name__ == "__main__":\n    main()\n'
+
+
+def start_script(code: str, folder: Path, **options: Any) -> "subprocess.Popen[str]":
+    (folder / "script.py").write_text(code)
+    places = [str(Path(__file__).parents[3]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))}
+    return subprocess.Popen([sys.executable, "script.py"], cwd=folder, env=environment, text=True, **options)
 
 
 def test_script_without_main_guard_gets_a_clear_error(tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(SCRIPT)
-    places = [str(Path(__file__).parents[3]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-    surroundings = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))}
-    run = subprocess.run(
-        [sys.executable, "script.py"], cwd=tmp_path, env=surroundings, capture_output=True, text=True, timeout=200
-    )
+    run = start_script(f"{SCRIPT}\nmain()\n", tmp_path, stderr=subprocess.PIPE)
+    _, errors = run.communicate(timeout=200)
     assert run.returncode == 1
-    assert run.stderr.count("Traceback") == 1
-    assert "ConfigError: the lab's worker processes exit at startup" in run.stderr
-    assert 'fix: put the call below `if __name__ == "__main__":' in run.stderr
+    assert errors.count("Traceback") == 1
+    assert "ConfigError: the lab's worker processes exit at startup" in errors
+    assert 'fix: put the call below `if __name__ == "__main__":' in errors
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="it looks for processes in /proc")
 def test_workers_exit_when_the_lab_is_killed(tmp_path: Path) -> None:
-    run, deadline = start_lab(tmp_path, workers=1)
+    run = start_script(GUARDED, tmp_path, stderr=subprocess.DEVNULL, start_new_session=True)
+    deadline = wait_for_trials(run, tmp_path / "out", 1)
     run.send_signal(signal.SIGTERM)  # to the lab alone, not to its processes
     run.wait(timeout=100)
     while living(run.pid):
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    with locked(tmp_path):
+    with locked(tmp_path / "out"):
         pass  # the next lab may begin
 
 
-def start_lab(folder: Path, workers: int) -> tuple["subprocess.Popen[bytes]", float]:
-    """A lab that has run as many trials as it has processes, and the deadline for all to end."""
-    # Many short trials: the first is soon done, the last is not.
-    command = [sys.executable, "-m", "normscope", "lab", "run", "variance-by-depth", "--seeds", "900"]
-    options = ["--workers", str(workers), "--out", str(folder)]
-    run = subprocess.Popen([*command, *options], stderr=subprocess.DEVNULL, start_new_session=True)
+def wait_for_trials(run: "subprocess.Popen[Any]", folder: Path, trials: int) -> float:
+    """Wait until a lab has run so many trials; returns the deadline for all of its processes to end."""
     deadline = time.monotonic() + 200
-    while len(list(folder.glob("trials/*.json"))) < workers:
+    while len(list(folder.glob("trials/*.json"))) < trials:
         assert run.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    return run, deadline
+    return deadline
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="it looks for processes in /proc")
 def test_ctrl_c_ends_all_workers_and_keeps_finished_trials(tmp_path: Path) -> None:
-    run, deadline = start_lab(tmp_path, workers=2)
+    # Many short trials: the first is soon done, the last is not.
+    command = [sys.executable, "-m", "normscope", "lab", "run", "variance-by-depth", "--seeds", "900"]
+    options = ["--workers", "2", "--out", str(tmp_path)]
+    run = subprocess.Popen([*command, *options], stderr=subprocess.DEVNULL, start_new_session=True)
+    deadline = wait_for_trials(run, tmp_path, 2)
     os.killpg(run.pid, signal.SIGINT)  # as a terminal does it: to all of them
     assert run.wait(timeout=100) == 130
     while living(run.pid):
