@@ -30,7 +30,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
     forward = loops.forward
 
     def recording(pool: ThreadPool, *arguments: Any) -> None:
-        found.append((pool[0], arguments[-1]))
+        found.append((pool[0], arguments[-1][-1]))
         forward(pool, *arguments)
 
     monkeypatch.setattr(loops, "forward", recording)

@@ -17,7 +17,7 @@ from torch import Tensor
 from normscope.generate.decoder import WeightFormat, pack
 from normscope.ops.fused import decode_rows as few_rows
 from normscope.ops.fused import decode_step as decoding
-from normscope.ops.fused.compiler import OPTIONS
+from normscope.ops.fused.compiler import OPTIONS, int64_at
 from tests.support import randn
 
 FORMATS: tuple[WeightFormat, ...] = get_args(WeightFormat)
@@ -31,8 +31,8 @@ def uncached(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @uncached
-def _linear_part(part, parts, kind, x, w, scale, bias, y, d_in, d_out):  # type: ignore[no-untyped-def]
-    decoding._linear_part(part, parts, kind, x, w, scale, bias, y, 1, d_in, d_out, decoding.SET, decoding.RELU)
+def _linear_part(part, parts, sizes, x, matrix, y, d_in, d_out):  # type: ignore[no-untyped-def]
+    decoding._linear_part(part, parts, int64_at(sizes), x, matrix, y, d_in, d_out, decoding.SET)
 
 
 @uncached
@@ -65,9 +65,11 @@ def at(tensor: Tensor | None) -> int:
 
 def projected(x: Tensor, w: Tensor, weights: WeightFormat, bias: Tensor | None = None, parts: int = 1) -> Tensor:
     packed, scale = pack(w, weights)
-    kind, y = FORMATS.index(weights), torch.full((w.shape[0],), math.nan)
+    sizes, y = np.zeros(decoding.MODEL_FIELDS, dtype=np.int64), torch.full((w.shape[0],), math.nan)
+    sizes[decoding.ROWS], sizes[decoding.WEIGHT_FORMAT] = 1, FORMATS.index(weights)
+    matrix = at(packed), at(scale), at(bias)
     for part in range(parts):
-        _linear_part(part, parts, kind, at(x), at(packed), at(scale), at(bias), at(y), x.numel(), w.shape[0])
+        _linear_part(part, parts, sizes.ctypes.data, at(x), matrix, at(y), x.numel(), w.shape[0])
     return y
 
 

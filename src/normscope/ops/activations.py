@@ -5,14 +5,14 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function
 
-from normscope.ops.buffers import address
+from normscope.ops.buffers import address, to_contiguous_float32
 from normscope.ops.operation import Operation, Tensors, fused_module, run_kernel
 from normscope.ops.registry import choose_activation
 from normscope.ops.threads import thread_pool_for
@@ -66,13 +66,13 @@ def _have_same_layout(x: Tensor, *others: Tensor | None) -> bool:
     return x.is_contiguous() or torch.empty_like(x).stride() == x.stride()
 
 
-def _to_kernel_layout(*tensors: Tensor) -> list[Tensor]:
-    """Convert the tensors to float32 with equal strides."""
-    if all([t.dtype == torch.float32 and t.is_contiguous() for t in tensors]):  # noqa: C419 # a list is faster
+def _to_kernel_layout(*tensors: Tensor | None) -> list[Any]:
+    """Convert the tensors that are given to float32 with equal strides."""
+    given = [t for t in tensors if t is not None]
+    if all([t.dtype == torch.float32 and t.is_contiguous() for t in given]):  # noqa: C419 # a list is faster
         return list(tensors)
-    if _have_same_layout(*tensors):
-        return [t.float() for t in tensors]
-    return [t.float().contiguous() for t in tensors]
+    convert = torch.Tensor.float if _have_same_layout(*given) else to_contiguous_float32
+    return [None if t is None else convert(t) for t in tensors]
 
 
 def _kind(name: str) -> int:
@@ -80,25 +80,22 @@ def _kind(name: str) -> int:
     return kind
 
 
-def _forward(config: ActivationConfig, x: Tensor, up: Tensor | None) -> tuple[Tensor]:
-    inputs = _to_kernel_layout(x) if up is None else _to_kernel_layout(x, up)
-    y, count = torch.empty_like(inputs[0]), x.numel()
-    arrays = inputs[0].data_ptr(), 0 if up is None else inputs[1].data_ptr(), y.data_ptr()
-    run_kernel("activations", "forward", thread_pool_for(count), _kind(config.name), *arrays, count)
-    return (y if inputs[0] is x else y.to(x.dtype),)
+def _forward(config: ActivationConfig, *tensors: Any) -> tuple[Tensor]:
+    x, up = _to_kernel_layout(*tensors)
+    y, count = torch.empty_like(x), x.numel()
+    arrays = x.data_ptr(), address(up), y.data_ptr()
+    run_kernel("activations", "forward", thread_pool_for(count), _kind(config.name), arrays, count)
+    return (y if x is tensors[0] else y.to(tensors[0].dtype),)
 
 
 def _backward(config: ActivationConfig, grads: Tensors, saved: Tensors, needed: list[bool]) -> list[Tensor | None]:
-    x, up, g = saved[0], saved[1], grads[0]
-    assert x is not None
-    assert g is not None
-    wide, gradient, *others = _to_kernel_layout(x, g) if up is None else _to_kernel_layout(x, g, up)
-    results = [torch.empty_like(wide) for _ in range(1 + len(others))]
-    arrays = wide, others[0] if others else None, gradient, results[0], results[1] if others else None
-    pool = thread_pool_for(x.numel())
-    run_kernel("activations", "backward", pool, _kind(config.name), *map(address, arrays), x.numel())
-    converted = results if wide is x else [result.to(x.dtype) for result in results]
-    return [*converted, None][:2]
+    x, g, up = _to_kernel_layout(saved[0], grads[0], saved[1])
+    dx, dup = torch.empty_like(x), None if up is None else torch.empty_like(x)
+    arrays = x.data_ptr(), address(up), g.data_ptr(), dx.data_ptr(), address(dup)
+    run_kernel("activations", "backward", thread_pool_for(x.numel()), _kind(config.name), arrays, x.numel())
+    if x is saved[0]:
+        return [dx, dup]
+    return [None if result is None else result.to(saved[0].dtype) for result in (dx, dup)]
 
 
 def _empty_like(x: Tensor, *others: Tensor | None) -> Tensor:
@@ -108,13 +105,8 @@ def _empty_like(x: Tensor, *others: Tensor | None) -> Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
-def _shapes(config: ActivationConfig, x: Tensor, up: Tensor | None) -> tuple[Tensor]:
-    return (_empty_like(x, up),)
-
-
 def _grad_shapes(config: ActivationConfig, grads: Tensors, saved: Tensors) -> list[Tensor | None]:
     x, up = saved
-    assert x is not None
     empty = _empty_like(x, up, grads[0])
     return [empty, None if up is None else torch.empty_like(empty)]
 
@@ -126,7 +118,7 @@ ACTIVATION = Operation(
     forward=_forward,
     backward=_backward,
     reference=_reference,
-    shapes=_shapes,
+    shapes=lambda config, x, up: (_empty_like(x, up),),
     gradient_of=(0, 1),
     grad_shapes=_grad_shapes,
 )

@@ -19,7 +19,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 from normscope.ops import registry
 from normscope.ops.buffers import empty_float32, to_contiguous_float32
 from normscope.ops.kernel_mode import is_function_transform_active
-from normscope.ops.operation import Operation, Tensors, fused_module, run_kernel
+from normscope.ops.operation import Operation, Tensors, run_kernel
 from normscope.ops.symbolic_sizes import is_known
 from normscope.ops.threads import thread_pool_for
 
@@ -95,11 +95,10 @@ def _sizes(config: AttentionConfig, q: Tensor, k: Tensor) -> tuple[int, ...]:
 
 def _run(pass_: str, config: AttentionConfig, inputs: list[Tensor], results: list[Tensor]) -> None:
     q, k = inputs[:2]
-    workspace_size = getattr(fused_module("attention"), f"{pass_}_workspace_size")(q.shape[1], q.shape[3])
     pool = thread_pool_for(q.numel() * (1 + q.shape[1] // _KEYS_PER_UNIT_OF_WORK))
-    workspace, addresses = empty_float32(pool[0] * workspace_size), [x.data_ptr() for x in (*inputs, *results)]
-    sizes = _sizes(config, q, k)
-    run_kernel("attention", pass_, pool, *addresses, workspace.data_ptr(), workspace_size, *sizes)
+    workspace = empty_float32(pool[0] * run_kernel("attention", "workspace_size", q.shape[1], q.shape[3]))
+    arrays = tuple([x.data_ptr() for x in (*inputs, *results, workspace)])
+    run_kernel("attention", pass_, pool, arrays, _sizes(config, q, k))
 
 
 def _forward(config: AttentionConfig, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor]:

@@ -37,6 +37,11 @@ def constant_vector(value: float, count: int) -> Tensor:
     return torch.full((count,), value, dtype=torch.float32, device="cpu")
 
 
+def parameter_or(value: float, parameter: Tensor | None, count: int) -> Tensor:
+    """Return a gain or bias as contiguous float32, or a constant vector if it is missing."""
+    return constant_vector(value, count) if parameter is None else to_contiguous_float32(parameter)
+
+
 # Kernels write to addresses, so buffers need an explicit dtype and device, whatever torch's defaults are.
 _CPU = torch.device("cpu")
 

@@ -64,10 +64,9 @@ def cross_entropy_fused(logits: Tensor, targets: Tensor, cap: float | None, need
     z, targets_int64, pool = to_contiguous_float32(logits), targets.contiguous(), thread_pool_for(logits.numel())
     gradient = empty_float32(rows if needs_grad else pool[0], d)
     losses, loss, invalid = empty_float64(rows), empty_float32(), torch.empty(1, dtype=torch.int64, device="cpu")
-    addresses = [t.data_ptr() for t in (z, targets_int64, gradient, losses, loss, invalid)]
+    arrays = tuple([t.data_ptr() for t in (z, targets_int64, gradient, losses, loss, invalid)])
     try:
-        options = rows, d, IGNORE_INDEX, float(cap or 0.0), needs_grad
-        run_kernel("cross_entropy", "forward", pool, *addresses, *options)
+        run_kernel("cross_entropy", "forward", pool, arrays, (rows, d, IGNORE_INDEX, float(cap or 0.0), needs_grad))
     except KernelError:
         return _reference_forward(logits, targets, cap, needs_grad)
     if (row := int(invalid)) >= 0:

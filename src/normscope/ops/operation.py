@@ -10,7 +10,7 @@ import importlib
 import types
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, get_type_hints
 
 import torch
 from torch import Tensor
@@ -19,8 +19,10 @@ from torch._library.custom_ops import CustomOpDef
 from normscope.ops import kernel_mode
 from normscope.ops.buffers import any_requires_grad, needs_differentiable_backward
 
-Tensors = Sequence[Tensor | None]
-_SCHEMA_TYPES = {int: "SymInt", float: "float", bool: "bool", str: "str"}
+Tensors = Sequence[Any]
+"""Tensors, or None for those that were not given or not computed."""
+
+_SCHEMA_TYPES = {int: "SymInt", int | None: "SymInt?", float: "float", bool: "bool", str: "str"}
 
 
 class KernelError(Exception):
@@ -85,11 +87,10 @@ class Operation:
         gradient_of: tuple[int, ...] = (0,),
         returned: int = 1,
         outputs: int = 1,
-        saved: int | None = None,
         grad_shapes: Callable[..., Sequence[Tensor | None]] | None = None,
         adjoint: Callable[[Any], Any] | None = None,
     ) -> None:
-        names = tensors.split()
+        names = [f"Tensor? {name[:-1]}" if name.endswith("?") else f"Tensor {name}" for name in tensors.split()]
         self.name, self.config, self.count, self.returned = name, config, len(names), returned
         self.forward, self.backward, self.reference, self.shapes = forward, backward, reference, shapes
         self.fallback = reference if fallback is None else fallback
@@ -101,21 +102,15 @@ class Operation:
         ]
         self._padding = [None] * (self.count - len(gradient_of))
         self._function = fast_apply(type(name, (_KernelFunction,), {}))
-        fields = _schema_fields(config)
-        self._operator = _register(
-            f"normscope::{name}", [*map(_tensor_field, names), *fields], outputs, self._run_operator, self._fake
-        )
-        self._operator.register_autograd(self._operator_gradients, setup_context=self._setup_context)
-        self._overload = self._operator._opoverload
+        fields = [f"{_SCHEMA_TYPES[kind]} {field}" for field, kind in get_type_hints(config).items()]
+        results = "Tensor" if outputs == 1 else f"({', '.join(['Tensor'] * outputs)})"
+        operator = _register(name, [*names, *fields], results, self._run_operator, self._fake)
+        operator.register_autograd(self._operator_gradients, setup_context=self._setup_context)
+        self._overload = operator._opoverload
         if backward is not None:
-            width = self.count if saved is None else saved
-            given = [f"Tensor? g{i}" for i in range(returned)] + [f"Tensor? s{i}" for i in range(width)]
+            arguments = ["Tensor?[] grads", "Tensor?[] saved", *fields, "bool[] needed"]
             self._backward_overload = _register(
-                f"normscope::{name}_backward",
-                [*given, *fields, "bool[] needed"],
-                self.num_gradients,
-                self._run_backward_operator,
-                self._fake_backward,
+                f"{name}_backward", arguments, "Tensor[]", self._run_backward_operator, self._fake_backward
             )._opoverload
 
     def __call__(self, backend: kernel_mode.Backend, config: Any, *tensors: Tensor | None) -> tuple[Any, ...]:
@@ -125,8 +120,7 @@ class Operation:
             return outputs if isinstance(outputs, tuple) else (outputs,)
         if any_requires_grad(*tensors[: len(self.gradient_of)]):
             extras: list[Tensor] = []
-            found = self._function(self, extras, config, *tensors)
-            return (found, *extras) if isinstance(found, Tensor) else (*found, *extras)
+            return *self._function(self, extras, config, *tensors), *extras
         return self.compute(config, *tensors)
 
     def compute(self, config: Any, *tensors: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -143,7 +137,7 @@ class Operation:
         """Return the gradient of each input."""
         needed = self._needed(needs_input_grad)
         found: Sequence[Tensor | None]
-        if needs_differentiable_backward(grads[0] if len(grads) == 1 or grads[0] is not None else grads[1]):
+        if needs_differentiable_backward(grads[-1] if grads[0] is None else grads[0]):
             found = self._reference_gradients(config, grads, saved)
         else:
             found = self._compute_gradients(config, grads, saved, needed)
@@ -191,11 +185,15 @@ class Operation:
     # Operators return tensors only: an empty tensor represents None.
     def _run_operator(self, *arguments: Any) -> Any:
         tensors, config = arguments[: self.count], self.config(*arguments[self.count :])
-        return _without_none(self.compute(config, *tensors))
+        return self._results(_without_none(self.compute(config, *tensors)))
 
     def _fake(self, *arguments: Any) -> Any:
         tensors, config = arguments[: self.count], self.config(*arguments[self.count :])
-        return _without_none(self.shapes(config, *tensors), tensors[0])
+        return self._results(_without_none(self.shapes(config, *tensors), tensors[0]))
+
+    @staticmethod
+    def _results(outputs: list[Tensor]) -> Any:
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def _setup_context(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         tensors, outputs = inputs[: self.count], output if isinstance(output, tuple) else (output,)
@@ -203,35 +201,26 @@ class Operation:
         ctx.config = self.config(*inputs[self.count :])
 
     def _operator_gradients(self, ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        needs, rest = ctx.needs_input_grad[: self.count], [None] * len(ctx.config)
+        needs = ctx.needs_input_grad[: self.count]
         if self.adjoint is not None:
-            return *self._for_inputs(
-                [self._overload(grads[0], *ctx.saved_tensors, *self.adjoint(ctx.config))], needs
-            ), *rest
-        needed = self._needed(needs)
-        found = self._backward_overload(*grads[: self.returned], *ctx.saved_tensors, *ctx.config, needed)
-        return *self._for_inputs(found if isinstance(found, tuple) else (found,), needs), *rest
+            found = [self._overload(grads[0], *ctx.saved_tensors, *self.adjoint(ctx.config))]
+        else:
+            given, needed = [*grads[: self.returned]], self._needed(needs)
+            found = self._backward_overload(given, [*ctx.saved_tensors], *ctx.config, needed)
+        return *self._for_inputs(found, needs), *[None] * len(ctx.config)
 
-    def _split_backward(self, arguments: tuple[Any, ...]) -> tuple[Any, Tensors, Tensors, list[bool]]:
-        config_at = len(arguments) - 1 - len(self.config._fields)
-        grads = [None if g is None or not g.numel() else g for g in arguments[: self.returned]]  # empty means None
-        saved = arguments[self.returned : config_at]
-        return self.config(*arguments[config_at:-1]), grads, saved, list(arguments[-1])
+    def _run_backward_operator(self, grads: Tensors, saved: Tensors, *arguments: Any) -> Any:
+        config, needed = self.config(*arguments[:-1]), arguments[-1]
+        found = self._compute_gradients(config, _with_none(grads), saved, needed)
+        return _without_none([None if g is None else g.detach() for g in _only(needed, found)])
 
-    def _run_backward_operator(self, *arguments: Any) -> Any:
-        config, grads, saved, needed = self._split_backward(arguments)
-        found = self._compute_gradients(config, grads, saved, needed)
-        return _without_none(
-            [g.detach() if g is not None and wanted else None for g, wanted in zip(found, needed, strict=True)]
-        )
-
-    def _fake_backward(self, *arguments: Any) -> Any:
-        config, grads, saved, needed = self._split_backward(arguments)
+    def _fake_backward(self, grads: Tensors, saved: Tensors, *arguments: Any) -> Any:
+        config, needed, given = self.config(*arguments[:-1]), arguments[-1], _with_none(grads)
         if self.grad_shapes is not None:
-            empty: Sequence[Tensor | None] = self.grad_shapes(config, grads, saved)
+            empty: Sequence[Tensor | None] = self.grad_shapes(config, given, saved)
         else:
             empty = [None if t is None else t.new_empty(t.shape) for t in saved[: self.num_gradients]]
-        return _without_none([g if wanted else None for g, wanted in zip(empty, needed, strict=True)], grads[0])
+        return _without_none(_only(needed, empty), given[0])
 
 
 class _KernelFunction(torch.autograd.Function):
@@ -241,15 +230,8 @@ class _KernelFunction(torch.autograd.Function):
         ctx.save_for_backward(*(tensors if operation.saves is None else operation.saves(tensors, outputs)))
         ctx.operation, ctx.config = operation, config
         ctx.set_materialize_grads(False)
-        if operation.returned == 1:
-            extras.extend(outputs[1:])  # type: ignore[arg-type]
-            return outputs[0]
-        y, total = outputs[:2]
-        if total is None:
-            return y
-        if not (tensors[0].requires_grad or tensors[1].requires_grad):  # type: ignore[union-attr] # only the gain does
-            ctx.mark_non_differentiable(total)
-        return y, total
+        extras.extend(outputs[operation.returned :])  # type: ignore[arg-type]
+        return outputs[: operation.returned]
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -267,32 +249,21 @@ def fast_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
 
 
 def _register(
-    name: str, arguments: Sequence[str], outputs: int, function: Callable[..., Any], fake: Callable[..., Any]
+    name: str, arguments: Sequence[str], results: str, function: Callable[..., Any], fake: Callable[..., Any]
 ) -> CustomOpDef:
-    results = "Tensor" if outputs == 1 else f"({', '.join(['Tensor'] * outputs)})"
-    operator = kernel_mode.as_operator(name, function, f"({', '.join(arguments)}) -> {results}")
+    operator = kernel_mode.as_operator(f"normscope::{name}", function, f"({', '.join(arguments)}) -> {results}")
     operator.register_fake(fake)
     return operator
 
 
-def _without_none(outputs: Sequence[Tensor | None], like: Tensor | None = None) -> Any:
-    def empty() -> Tensor:
-        device = torch.device("cpu") if like is None else like.device
-        return torch.empty(0, dtype=torch.float32, device=device)
-
-    found = tuple(empty() if t is None else t for t in outputs)
-    return found[0] if len(found) == 1 else found
+def _without_none(outputs: Sequence[Tensor | None], like: Tensor | None = None) -> list[Tensor]:
+    device = torch.device("cpu") if like is None else like.device
+    return [torch.empty(0, dtype=torch.float32, device=device) if t is None else t for t in outputs]
 
 
-def _tensor_field(name: str) -> str:
-    return f"Tensor? {name[:-1]}" if name.endswith("?") else f"Tensor {name}"
+def _with_none(grads: Tensors) -> Tensors:
+    return [None if g is None or not g.numel() else g for g in grads]
 
 
-def _schema_fields(config: type[Any]) -> list[str]:
-    """Return the fields of a NamedTuple as arguments of a torch operator's schema."""
-    fields = []
-    for name, kind in get_type_hints(config).items():
-        optional = get_origin(kind) in (types.UnionType, Union)
-        plain = next(t for t in get_args(kind) if t is not type(None)) if optional else kind
-        fields.append(f"{_SCHEMA_TYPES[plain]}{'?' if optional else ''} {name}")
-    return fields
+def _only(needed: Sequence[bool], found: Sequence[Tensor | None]) -> list[Tensor | None]:
+    return [g if wanted else None for g, wanted in zip(found, needed, strict=True)]

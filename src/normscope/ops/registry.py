@@ -22,9 +22,6 @@ The rule, in this order:
 A choice depends on device, dtype, shape and instruction set, never on a timing, so that runs are reproducible.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
@@ -120,42 +117,6 @@ def choose_moments(x: Tensor) -> Backend:
     """Moments of all values, or statistics of columns. There is no gradient, hence no operator."""
     return "fused" if x.dtype in SUPPORTED_DTYPES and select_backend(x) == "fused" else "reference"
 
-
-class Entry(NamedTuple):
-    """The implementations of an operation, by the names of their functions, and the rule that chooses one."""
-
-    reference: str | None
-    torch: str | None
-    fused: str
-    choose: Callable[..., Backend]
-
-
-OPERATIONS: dict[str, Entry] = {
-    "norm": Entry(
-        "norm.reference.normalize_with_batch_statistics",
-        "norm.torch_norm.normalize",
-        "norm.row_norm.ROW_NORM",
-        choose_norm,
-    ),
-    "add_norm": Entry(
-        "norm.reference.normalize_with_batch_statistics", None, "norm.row_norm.ROW_NORM", choose_add_norm
-    ),
-    "tracked_norm": Entry(
-        "norm.reference.normalize_with_running_statistics",
-        "norm.torch_norm.normalize_with_running_statistics",
-        "norm.channel_norm.CHANNEL_NORM",
-        choose_tracked_norm,
-    ),
-    "attention": Entry(None, "attention.sdpa", "attention.ATTENTION", choose_attention),
-    "rotary": Entry("rotary.apply_rotary_reference", None, "rotary.ROTARY", choose_rotary),
-    "rms_norm_rotary": Entry("rotary.rms_norm_rotary_reference", None, "rotary.RMS_NORM_ROTARY", choose_rotary),
-    "activation": Entry("activations.REFERENCE_ACTIVATIONS", None, "activations.ACTIVATION", choose_activation),
-    "cross_entropy": Entry(
-        None, "cross_entropy.cross_entropy_reference", "cross_entropy.cross_entropy_fused", choose_cross_entropy
-    ),
-    "moments": Entry("moments.moments_reference", None, "moments.moments_fused", choose_moments),
-}
-"""The table above, for programs."""
 
 MAX_HEAD_DIM = 1024
 """The largest head size that the rotary kernels support."""

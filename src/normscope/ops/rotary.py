@@ -11,7 +11,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from normscope.ops.buffers import constant_vector, empty_float32, empty_float64, to_contiguous_float32
+from normscope.ops.buffers import (
+    address,
+    empty_float32,
+    empty_float64,
+    match_parameter,
+    parameter_or,
+    to_contiguous_float32,
+)
 from normscope.ops.norm import reference
 from normscope.ops.norm.reference import Affine
 from normscope.ops.norm.statistic import RMS
@@ -85,12 +92,8 @@ def _rotate(config: RotaryConfig, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[
     wide = to_contiguous_float32(x)
     y = torch.empty_like(wide)
     arrays = wide.data_ptr(), cos.data_ptr(), sin.data_ptr(), y.data_ptr()
-    run_kernel("rotary", "apply_rotary", thread_pool_for(wide.numel()), *arrays, *_sizes(wide), config.inverse)
+    run_kernel("rotary", "apply_rotary", thread_pool_for(wide.numel()), arrays, _sizes(wide), config.inverse)
     return (y.to(x.dtype),)
-
-
-def _reference(config: RotaryConfig, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor]:
-    return (apply_rotary_reference(x, cos, -sin if config.inverse else sin),)
 
 
 ROTARY = Operation(
@@ -98,22 +101,18 @@ ROTARY = Operation(
     tensors="x cos sin",
     config=RotaryConfig,
     forward=_rotate,
-    reference=_reference,
-    shapes=lambda config, x, cos, sin: (x.new_empty(x.shape),),
+    reference=lambda config, x, cos, sin: (apply_rotary_reference(x, cos, -sin if config.inverse else sin),),
+    shapes=lambda config, x, *others: (x.new_empty(x.shape),),
     saves=lambda tensors, outputs: tensors[1:],
     adjoint=lambda config: RotaryConfig(not config.inverse),
 )
 
 
-def _gain(weight: Tensor | None, x: Tensor) -> Tensor:
-    return constant_vector(1.0, x.shape[-1]) if weight is None else to_contiguous_float32(weight)
-
-
 def _norm_rotary(config: NormRotaryConfig, x: Tensor, weight: Tensor | None, cos: Tensor, sin: Tensor) -> tuple[Tensor]:
-    wide, gain = to_contiguous_float32(x), _gain(weight, x)
+    wide, gain = to_contiguous_float32(x), parameter_or(1.0, weight, x.shape[-1])
     y = torch.empty_like(wide)
     arrays = wide.data_ptr(), gain.data_ptr(), cos.data_ptr(), sin.data_ptr(), y.data_ptr()
-    run_kernel("rotary", "rms_norm_rotary", thread_pool_for(wide.numel()), *arrays, *_sizes(wide), config.eps)
+    run_kernel("rotary", "rms_norm_rotary", thread_pool_for(wide.numel()), arrays, _sizes(wide), config.eps)
     return (y.to(x.dtype),)
 
 
@@ -121,27 +120,15 @@ def _norm_rotary_backward(
     config: NormRotaryConfig, grads: Tensors, saved: Tensors, needed: list[bool]
 ) -> tuple[Tensor, Tensor | None]:
     x, weight, cos, sin = saved
-    assert x is not None
-    assert cos is not None
-    assert sin is not None
-    assert grads[0] is not None
-    wide, gain, g = to_contiguous_float32(x), _gain(weight, x), to_contiguous_float32(grads[0])
+    wide, gain, g = to_contiguous_float32(x), parameter_or(1.0, weight, x.shape[-1]), to_contiguous_float32(grads[0])
     tokens, e = x.shape[0] * x.shape[1], x.shape[-1]
     blocks = min(64, tokens)  # depends on the tokens alone, for deterministic results
-    sums = empty_float64(blocks * e if needed[1] else 0)
-    dx, dweight = torch.empty_like(wide), empty_float32(e if needed[1] else 0)
-    tensors = wide, gain, cos, sin, g, dx, dweight, sums
-    run_kernel(
-        "rotary", "rms_norm_rotary_backward", thread_pool_for(wide.numel()), *[t.data_ptr() for t in tensors], blocks,
-        *_sizes(wide), config.eps, needed[1],
-    )  # fmt: skip
-    return dx.to(x.dtype), dweight.to(weight.dtype) if weight is not None and needed[1] else None
-
-
-def _norm_rotary_reference(
-    config: NormRotaryConfig, x: Tensor, weight: Tensor | None, cos: Tensor, sin: Tensor
-) -> tuple[Tensor]:
-    return (rms_norm_rotary_reference(x, weight, cos, sin, config.eps).contiguous(),)
+    sums, dx = empty_float64(blocks * e if needed[1] else 0), torch.empty_like(wide)
+    dweight = empty_float32(e) if needed[1] else None
+    arrays = tuple([t.data_ptr() for t in (wide, gain, cos, sin, g, dx, sums)])
+    sizes, pool = _sizes(wide), thread_pool_for(wide.numel())
+    run_kernel("rotary", "rms_norm_rotary_backward", pool, arrays, address(dweight), sizes, blocks, config.eps)
+    return dx.to(x.dtype), match_parameter(dweight, weight)
 
 
 RMS_NORM_ROTARY = Operation(
@@ -150,7 +137,7 @@ RMS_NORM_ROTARY = Operation(
     config=NormRotaryConfig,
     forward=_norm_rotary,
     backward=_norm_rotary_backward,
-    reference=_norm_rotary_reference,
-    shapes=lambda config, x, weight, cos, sin: (x.new_empty(x.shape),),
+    reference=lambda config, *saved: (rms_norm_rotary_reference(*saved, config.eps).contiguous(),),
+    shapes=lambda config, x, *others: (x.new_empty(x.shape),),
     gradient_of=(0, 1),
 )

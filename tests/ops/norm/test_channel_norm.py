@@ -251,7 +251,7 @@ def test_the_operators_are_sound(name: str, memory: str) -> None:
         None,
         None,
         None,
-        *ChannelNormConfig.of(at, 1e-5, centered=True, channels_last=memory != "contiguous"),
+        *ChannelNormConfig(*at, 1e-5, centered=True, channels_last=memory != "contiguous"),
     )
     torch.library.opcheck(torch.ops.normscope.norm_channels.default, given)
 

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 import normscope as ns
-from normscope.ops.fused import long_row_norm_backward as long_rows
 from normscope.ops.fused import row_norm as forward_loops
 from normscope.ops.fused import row_norm_backward as backward_loops
 from normscope.ops.kernel_mode import reference_kernels
@@ -27,7 +26,10 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the loops that ran."""
     return recorded(
         monkeypatch,
-        [("forward", forward_loops, "forward"), *[("backward", m, "backward") for m in (backward_loops, long_rows)]],
+        [
+            ("forward", forward_loops, "forward"),
+            *[("backward", backward_loops, name) for name in ("backward", "long_rows_backward")],
+        ],
     )
 
 

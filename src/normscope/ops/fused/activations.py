@@ -4,11 +4,13 @@ A forward kernel maps the input to the result; a backward kernel maps the input 
 gradient of the input. Gated activations also take a gate. NaN and infinity behave as in torch.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from normscope.ops.fused.compiler import Function, compiled, float32_at, fma, uncached, vectorize
 from normscope.ops.fused.math_functions import normal_cdf_pdf, sigmoids, times_sigmoid
-from normscope.ops.fused.parallel import run_parallel
+from normscope.ops.fused.parallel import run_parallel, share
 
 _ZERO, _ONE, _TWO, _THREE = np.float32(0.0), np.float32(1.0), np.float32(2.0), np.float32(3.0)
 
@@ -29,12 +31,6 @@ def gelu(x):
 
 
 @compiled
-def _gelu_slope(x):
-    share, density = normal_cdf_pdf(x)
-    return fma(x, density, share)
-
-
-@compiled
 def _bounded_square(x):
     square = x * x
     return _SQUARE_HIGHEST if square > _SQUARE_HIGHEST else square
@@ -46,21 +42,8 @@ def gelu_tanh(x):
 
 
 @compiled
-def _gelu_tanh_slope(x):
-    square = _bounded_square(x)
-    up, down = sigmoids(x * fma(_B, square, _A))
-    return fma(x * (up * down), fma(_THREE * _B, square, _A), up)
-
-
-@compiled
 def silu(x):
     return times_sigmoid(x, x)
-
-
-@compiled
-def _silu_slope(x):
-    up, down = sigmoids(x)
-    return up * fma(x, down, _ONE)
 
 
 @compiled
@@ -82,30 +65,34 @@ def _relu_gradient(x, v):
 
 @compiled
 def _gelu_gradient(x, v):
-    return v * _gelu_slope(x)
+    share_below, density = normal_cdf_pdf(x)
+    return v * fma(x, density, share_below)
 
 
 @compiled
 def _gelu_tanh_gradient(x, v):
-    return v * _gelu_tanh_slope(x)
+    square = _bounded_square(x)
+    up, down = sigmoids(x * fma(_B, square, _A))
+    return v * fma(x * (up * down), fma(_THREE * _B, square, _A), up)
 
 
 @compiled
 def _silu_gradient(x, v):
-    return v * _silu_slope(x)
+    up, down = sigmoids(x)
+    return v * (up * fma(x, down, _ONE))
 
 
-def _plain_loops(function: Function, gradient: Function) -> tuple[Function, Function]:
+def _plain(function: Function, gradient: Function) -> tuple[Function, Function]:
     """Return the loops y = function(x) and dx = gradient(x, g), with both functions inlined."""
 
     @uncached
-    def forward(first, last, x, y):
+    def forward(first, last, x, up, y):
         vectorize()
         for i in range(first, last):
             y[i] = function(x[i])
 
     @uncached
-    def backward(first, last, x, g, dx):
+    def backward(first, last, x, up, g, dx, dup):
         vectorize()
         for i in range(first, last):
             dx[i] = gradient(x[i], g[i])
@@ -113,85 +100,87 @@ def _plain_loops(function: Function, gradient: Function) -> tuple[Function, Func
     return forward, backward
 
 
-def _gated_loops(function: Function, gradient: Function) -> tuple[Function, Function]:
-    """Return the loops y = function(gate) * up, and those of the gradients of gate and up."""
+def _gated(function: Function, gradient: Function) -> tuple[Function, Function]:
+    """Return the loops y = function(x) * up, and those of the gradients of x and up."""
 
     @uncached
-    def forward(first, last, gate, up, y):
+    def forward(first, last, x, up, y):
         vectorize()
         for i in range(first, last):
-            y[i] = function(gate[i]) * up[i]
+            y[i] = function(x[i]) * up[i]
 
     @uncached
-    def backward(first, last, gate, up, g, dgate, dup):
+    def backward(first, last, x, up, g, dx, dup):
         vectorize()
         for i in range(first, last):
-            dgate[i] = gradient(gate[i], g[i] * up[i])
-            dup[i] = g[i] * function(gate[i])
+            dx[i] = gradient(x[i], g[i] * up[i])
+            dup[i] = g[i] * function(x[i])
 
     return forward, backward
 
 
-_relu2_forward, _relu2_backward = _plain_loops(_relu2, _relu2_gradient)
-_gelu_tanh_forward, _gelu_tanh_backward = _plain_loops(gelu_tanh, _gelu_tanh_gradient)
-_silu_forward, _silu_backward = _plain_loops(silu, _silu_gradient)
-_swiglu_forward, _swiglu_backward = _gated_loops(silu, _silu_gradient)
-_reglu_forward, _reglu_backward = _gated_loops(_relu, _relu_gradient)
-_geglu_forward, _geglu_backward = _gated_loops(gelu, _gelu_gradient)
+_LOOPS = {
+    "relu2": _plain(_relu2, _relu2_gradient),
+    "gelu-tanh": _plain(gelu_tanh, _gelu_tanh_gradient),
+    "silu": _plain(silu, _silu_gradient),
+    "swiglu": _gated(silu, _silu_gradient),
+    "reglu": _gated(_relu, _relu_gradient),
+    "geglu": _gated(gelu, _gelu_gradient),
+}
+KINDS = tuple(_LOOPS)
 
-KINDS = ("relu2", "gelu-tanh", "silu", "swiglu", "reglu", "geglu")
-_RELU2, _GELU_TANH, _SILU, _SWIGLU, _REGLU, _GEGLU = range(len(KINDS))
+
+def _choice(loops: Sequence[Function]) -> Function:
+    """Return a function that runs the loop of a number."""
+    loop = loops[0]
+    if len(loops) == 1:
+        return uncached(lambda number, *arguments: loop(*arguments))
+    others = _choice(loops[1:])
+
+    @uncached
+    def run(number, *arguments):
+        if number == 0:
+            loop(*arguments)
+        else:
+            others(number - 1, *arguments)
+
+    return run
+
+
+_run_forward = _choice([forward for forward, _ in _LOOPS.values()])
+_run_backward = _choice([backward for _, backward in _LOOPS.values()])
 _STRIDE = 64  # values: the share of a thread starts at a cache line, and at a step of the vectorized loop
 
 
 @compiled
-def _share(part, parts, count):
-    steps = -(-count // _STRIDE)
-    return steps * part // parts * _STRIDE, min(steps * (part + 1) // parts * _STRIDE, count)
+def _bounds(part, parts, count):
+    mine = share(part, parts, -(-count // _STRIDE))
+    return mine.start * _STRIDE, min(mine.stop * _STRIDE, count)
 
 
 @compiled
 def _forward_part(part, parts, kind, x, up, y, count):
-    (first, last), xs, ups, ys = _share(part, parts, count), float32_at(x), float32_at(up), float32_at(y)
-    if kind == _RELU2:
-        _relu2_forward(first, last, xs, ys)
-    elif kind == _GELU_TANH:
-        _gelu_tanh_forward(first, last, xs, ys)
-    elif kind == _SILU:
-        _silu_forward(first, last, xs, ys)
-    elif kind == _SWIGLU:
-        _swiglu_forward(first, last, xs, ups, ys)
-    elif kind == _REGLU:
-        _reglu_forward(first, last, xs, ups, ys)
-    else:
-        _geglu_forward(first, last, xs, ups, ys)
+    first, last = _bounds(part, parts, count)
+    _run_forward(kind, first, last, float32_at(x), float32_at(up), float32_at(y))
 
 
 @compiled
 def _backward_part(part, parts, kind, x, up, g, dx, dup, count):
-    (first, last), xs, ups, gs = _share(part, parts, count), float32_at(x), float32_at(up), float32_at(g)
-    dxs, dups = float32_at(dx), float32_at(dup)
-    if kind == _RELU2:
-        _relu2_backward(first, last, xs, gs, dxs)
-    elif kind == _GELU_TANH:
-        _gelu_tanh_backward(first, last, xs, gs, dxs)
-    elif kind == _SILU:
-        _silu_backward(first, last, xs, gs, dxs)
-    elif kind == _SWIGLU:
-        _swiglu_backward(first, last, xs, ups, gs, dxs, dups)
-    elif kind == _REGLU:
-        _reglu_backward(first, last, xs, ups, gs, dxs, dups)
-    else:
-        _geglu_backward(first, last, xs, ups, gs, dxs, dups)
+    (first, last), xs, ups, gs = _bounds(part, parts, count), float32_at(x), float32_at(up), float32_at(g)
+    _run_backward(kind, first, last, xs, ups, gs, float32_at(dx), float32_at(dup))
 
 
 @compiled
-def forward(pool, kind, x, up, y, count):
-    """Compute y of `count` values. Arrays are passed as addresses; `up` is 0 if the activation is not gated."""
-    run_parallel(pool, _forward_part, (kind, x, up, y, count))
+def forward(pool, kind, arrays, count):
+    """Compute y of `count` values, for an activation of KINDS.
+
+    Args:
+        arrays: addresses of x, up (0 if the activation is not gated) and y.
+    """
+    run_parallel(pool, _forward_part, (kind, *arrays, count))
 
 
 @compiled
-def backward(pool, kind, x, up, g, dx, dup, count):
-    """Compute dx and, if gated, dup from the gradient g of y."""
-    run_parallel(pool, _backward_part, (kind, x, up, g, dx, dup, count))
+def backward(pool, kind, arrays, count):
+    """Compute gradients. The arrays are x, up, the gradient g of y, dx and dup, where up and dup may be 0."""
+    run_parallel(pool, _backward_part, (kind, *arrays, count))

@@ -16,23 +16,52 @@ of a query does not depend on masked keys.
 """
 
 import math
+from collections import namedtuple
 
 import numpy as np
 
 from normscope.ops.fused.compiler import compiled, float32_at, vectorize
 from normscope.ops.fused.math_functions import exp_negative
 from normscope.ops.fused.matmul_tiles import PANEL, ROWS, invert_panel, plus_times, scale_panel, times, transpose
-from normscope.ops.fused.parallel import run_parallel
+from normscope.ops.fused.parallel import run_parallel, share
 from normscope.ops.fused.vector_loops import fill
 
 _SUM_LENGTH = 128  # length of sequential sums; longer sums are sums of these
 _ZERO, _ONE, _NEGATIVE_INFINITY = np.float32(0.0), np.float32(1.0), np.float32(-np.inf)
+
+_Forward = namedtuple("_Forward", "q k v y workspace")
+_Backward = namedtuple("_Backward", "q k v g dq dk dv workspace")
+_Sizes = namedtuple("_Sizes", "items s kv_heads group e back ahead")
+_Buffers = namedtuple(
+    "_Buffers", "keys values key_sums value_sums scores score_grads queries queries_t grads grads_t sums"
+)
 
 
 @compiled
 def _round_up(count, unit):
     """Round count up to a multiple of unit."""
     return (count + unit - 1) // unit * unit
+
+
+@compiled
+def workspace_size(s, e):
+    """Return the number of float32 values of workspace per thread, as `_buffers` lays them out."""
+    whole, width = _round_up(s, ROWS), _round_up(e, PANEL)
+    return 4 * whole * width + 2 * whole * PANEL + 4 * PANEL * width + 2 * PANEL
+
+
+@compiled
+def _buffers(workspace, part, size):
+    """Return the addresses of a thread's buffers. The forward pass does not use those of gradients."""
+    whole, width = _round_up(size.s, ROWS), _round_up(size.e, PANEL)
+    rows, column, panel = 4 * whole * width, 4 * whole * PANEL, 4 * PANEL * width
+    keys = workspace + 4 * part * workspace_size(size.s, size.e)
+    scores = keys + 4 * rows
+    queries = scores + 2 * column
+    return _Buffers(
+        keys, keys + rows, keys + 2 * rows, keys + 3 * rows, scores, scores + column, queries, queries + panel,
+        queries + 2 * panel, queries + 3 * panel, queries + 4 * panel,
+    )  # fmt: skip
 
 
 @compiled
@@ -97,11 +126,9 @@ def _exponentials(scores, largest, totals, scale, first, last):
         for j in range(PANEL):
             at, most = t * PANEL + j, largest[j]
             a, b = exp_negative(scale * (most - scores[at])), exp_negative(scale * (most - scores[at + PANEL]))
-            c, d = (
-                exp_negative(scale * (most - scores[at + 2 * PANEL])),
-                exp_negative(scale * (most - scores[at + 3 * PANEL])),
-            )
-            scores[at], scores[at + PANEL], scores[at + 2 * PANEL], scores[at + 3 * PANEL] = a, b, c, d
+            at2, at3 = at + 2 * PANEL, at + 3 * PANEL
+            c, d = exp_negative(scale * (most - scores[at2])), exp_negative(scale * (most - scores[at3]))
+            scores[at], scores[at + PANEL], scores[at2], scores[at3] = a, b, c, d
             totals[j] += (a + b) + (c + d)
 
 
@@ -113,9 +140,10 @@ def _scores(queries_t, keys, stride, scores, first, last, e):
 
 
 @compiled
-def _softmax_weights(scores, sums, start, s, first, last, back, ahead, scale):
+def _softmax_weights(scores, sums, start, first, last, scale, size):
     """Replace the scores of a panel with exponentials, and compute the inverse of their sums."""
-    found, largest, totals = float32_at(scores), float32_at(sums), float32_at(sums + 4 * PANEL)
+    found, largest, totals = float32_at(scores), float32_at(sums), float32_at(sums, PANEL)
+    s, back, ahead = size.s, size.back, size.ahead
     # The keys that every query of the panel attends to
     since, until = max(first, start + PANEL - 1 - back), min(last, min(start + ahead + 1, s))
     _mask_scores(found, first, min(since, last), start, s, back, ahead)
@@ -126,11 +154,27 @@ def _softmax_weights(scores, sums, start, s, first, last, back, ahead, scale):
 
 
 @compiled
-def _sum_over_keys(weights, x, stride, y, y_stride, start, rows, s, width, back, ahead):
+def _attention_weights(q, keys, stride, start, scale, buffers, size):
+    """Compute the weights of a panel of queries, up to the inverse of their sums.
+
+    Returns the number of queries, the first and the last key that they attend to, and their padded rows and stride.
+    """
+    rows, row, width = min(PANEL, size.s - start), size.kv_heads * size.group * size.e, _round_up(size.e, PANEL)
+    first = max(0, start - size.back) // ROWS * ROWS
+    last = _round_up(min(size.s, start + PANEL + size.ahead), ROWS)
+    queries, step = _padded_rows(q, row, buffers.queries, rows, size.e, PANEL, width)
+    transpose(queries, step, buffers.queries_t, PANEL, width)
+    _scores(buffers.queries_t, keys, stride, buffers.scores, first, last, size.e)
+    _softmax_weights(buffers.scores, buffers.sums, start, first, last, scale, size)
+    return rows, first, last, queries, step
+
+
+@compiled
+def _sum_over_keys(weights, x, stride, y, y_stride, start, rows, size):
     """Compute y (query, e) = sum over visible keys of weights (key, query) * x (key, e)."""
     for r in range(0, rows, ROWS):
-        first, last = max(0, start + r - back), min(s, start + r + ROWS + ahead)
-        for j in range(0, width, PANEL):
+        first, last = max(0, start + r - size.back), min(size.s, start + r + ROWS + size.ahead)
+        for j in range(0, _round_up(size.e, PANEL), PANEL):
             since, until = first, min(last, _round_up(first + 1, _SUM_LENGTH))
             a, b, c = weights + 4 * r, x + 4 * j, y + 4 * (r * y_stride + j)
             times(a + 4 * since * PANEL, 1, PANEL, b + 4 * since * stride, stride, c, y_stride, until - since)
@@ -140,41 +184,41 @@ def _sum_over_keys(weights, x, stride, y, y_stride, start, rows, s, width, back,
 
 
 @compiled
-def _forward_part(part, parts, q, k, v, y, workspace, workspace_size, items, s, kv_heads, group, e, back, ahead):
-    """Compute y for the KV heads of one thread."""
-    whole, width, scale = _round_up(s, ROWS), _round_up(e, PANEL), np.float32(1.0 / math.sqrt(e))
-    size, panel, heads = 4 * whole * width, 4 * PANEL * width, kv_heads * group
-    key_buffer = workspace + 4 * part * workspace_size
-    value_buffer, scores = key_buffer + size, key_buffer + 2 * size
-    query_buffer = scores + 4 * whole * PANEL
-    queries_t, sums = query_buffer + panel, query_buffer + 2 * panel
-    for item in range(items * part // parts, items * (part + 1) // parts):
-        batch, kv = item // kv_heads, item % kv_heads
-        at = 4 * (batch * s * kv_heads + kv) * e
-        keys, stride = _padded_rows(k + at, kv_heads * e, key_buffer, s, e, whole, width)
-        values, _ = _padded_rows(v + at, kv_heads * e, value_buffer, s, e, whole, width)
-        for head in range(kv * group, (kv + 1) * group):
-            for start in range(0, s, PANEL):
-                rows, at = min(PANEL, s - start), 4 * ((batch * s + start) * heads + head) * e
-                first, last = max(0, start - back) // ROWS * ROWS, _round_up(min(s, start + PANEL + ahead), ROWS)
-                queries, step = _padded_rows(q + at, heads * e, query_buffer, rows, e, PANEL, width)
-                transpose(queries, step, queries_t, PANEL, width)
-                _scores(queries_t, keys, stride, scores, first, last, e)
-                _softmax_weights(scores, sums, start, s, first, last, back, ahead, scale)
-                result, step = (y + at, heads * e) if queries != query_buffer else (query_buffer, width)
-                _sum_over_keys(scores, values, stride, result, step, start, rows, s, width, back, ahead)
-                _copy_rows(result, step, y + at, heads * e, sums + 4 * PANEL, rows, e)
+def _padded_keys(kv_offset, arrays, buffers, size):
+    """Return the padded keys and values of a KV head, and their row stride."""
+    row, whole, width = size.kv_heads * size.e, _round_up(size.s, ROWS), _round_up(size.e, PANEL)
+    keys, stride = _padded_rows(arrays.k + kv_offset, row, buffers.keys, size.s, size.e, whole, width)
+    values, _ = _padded_rows(arrays.v + kv_offset, row, buffers.values, size.s, size.e, whole, width)
+    return keys, values, stride
 
 
 @compiled
-def forward(pool, q, k, v, y, workspace, workspace_size, items, s, kv_heads, group, e, back, ahead):
-    """y (b, s, heads, e) of q (the same), k and v (b, s, kv_heads, e), all given by their addresses.
+def _forward_part(part, parts, arrays, size):
+    """Compute y for the KV heads of one thread."""
+    s, kv_heads, group, e = size.s, size.kv_heads, size.group, size.e
+    heads, scale, buffers = kv_heads * group, np.float32(1.0 / math.sqrt(e)), _buffers(arrays.workspace, part, size)
+    for item in share(part, parts, size.items):
+        batch, kv = item // kv_heads, item % kv_heads
+        keys, values, stride = _padded_keys(4 * (batch * s * kv_heads + kv) * e, arrays, buffers, size)
+        for head in range(kv * group, (kv + 1) * group):
+            for start in range(0, s, PANEL):
+                at = 4 * ((batch * s + start) * heads + head) * e
+                q, y = arrays.q + at, arrays.y + at
+                rows, _, _, queries, step = _attention_weights(q, keys, stride, start, scale, buffers, size)
+                result = y if queries == q else queries
+                _sum_over_keys(buffers.scores, values, stride, result, step, start, rows, size)
+                _copy_rows(result, step, y, heads * e, buffers.sums + 4 * PANEL, rows, e)
 
-    At `workspace` there are `workspace_size` float32 numbers for each thread (see `forward_workspace_size`).
+
+@compiled
+def forward(pool, arrays, sizes):
+    """Compute y (b, s, heads, e) of q (the same), k and v (b, s, kv_heads, e).
+
+    Args:
+        arrays: addresses, as in `_Forward`. The workspace has `workspace_size` float32 numbers for each thread.
+        sizes: as in `_Sizes`: the number of KV heads of the batch, ..., and the lookback and lookahead in tokens.
     """
-    run_parallel(pool, _forward_part,
-        (q, k, v, y, workspace, workspace_size, items, s, kv_heads, group, e, back, ahead),
-    )  # fmt: skip
+    run_parallel(pool, _forward_part, (_Forward(*arrays), _Sizes(*sizes)))
 
 
 @compiled
@@ -199,80 +243,47 @@ def _softmax_backward(weights, score_grads, sums, scale, first, last):
 
 
 @compiled
-def _sum_over_queries(weights, x, stride, y, start, rows, first, last, width, back, ahead):
+def _sum_over_queries(weights, x, stride, y, start, rows, first, last, size):
     """Add to y (key, e) the sum over the panel's queries of weights (key, query) * x (query, e)."""
+    width = _round_up(size.e, PANEL)
     for t in range(first, last, ROWS):
-        since, until = max(0, t - ahead - start), min(rows, t + ROWS + back - start)
+        since, until = max(0, t - size.ahead - start), min(rows, t + ROWS + size.back - start)
         for j in range(0, width, PANEL):
-            plus_times(
-                weights + 4 * (t * PANEL + since), PANEL, 1, x + 4 * (since * stride + j), stride,
-                y + 4 * (t * width + j), width, until - since,
-            )  # fmt: skip
+            a, b, c = weights + 4 * (t * PANEL + since), x + 4 * (since * stride + j), y + 4 * (t * width + j)
+            plus_times(a, PANEL, 1, b, stride, c, width, until - since)
 
 
 @compiled
-def _backward_part(
-    part, parts, q, k, v, g, dq, dk, dv, workspace, workspace_size, items, s, kv_heads, group, e, back, ahead
-):
+def _backward_part(part, parts, arrays, size):
     """Compute dq, dk and dv for the KV heads of one thread."""
-    whole, width, scale = _round_up(s, ROWS), _round_up(e, PANEL), np.float32(1.0 / math.sqrt(e))
-    size, panel, heads = 4 * whole * width, 4 * PANEL * width, kv_heads * group
-    key_buffer = workspace + 4 * part * workspace_size
-    value_buffer, key_sums, value_sums, scores = (
-        key_buffer + size,
-        key_buffer + 2 * size,
-        key_buffer + 3 * size,
-        key_buffer + 4 * size,
-    )
-    score_grads = scores + 4 * whole * PANEL
-    query_buffer = score_grads + 4 * whole * PANEL
-    queries_t, grad_buffer = query_buffer + panel, query_buffer + 2 * panel
-    grads_t, sums = query_buffer + 3 * panel, query_buffer + 4 * panel
-    for item in range(items * part // parts, items * (part + 1) // parts):
+    s, kv_heads, group, e, width = size.s, size.kv_heads, size.group, size.e, _round_up(size.e, PANEL)
+    heads, scale, buffers = kv_heads * group, np.float32(1.0 / math.sqrt(e)), _buffers(arrays.workspace, part, size)
+    scores, score_grads, sums = buffers.scores, buffers.score_grads, buffers.sums
+    for item in share(part, parts, size.items):
         batch, kv = item // kv_heads, item % kv_heads
         kv_offset = 4 * (batch * s * kv_heads + kv) * e
-        keys, stride = _padded_rows(k + kv_offset, kv_heads * e, key_buffer, s, e, whole, width)
-        values, _ = _padded_rows(v + kv_offset, kv_heads * e, value_buffer, s, e, whole, width)
-        fill(float32_at(key_sums), _ZERO, 2 * whole * width)
+        keys, values, stride = _padded_keys(kv_offset, arrays, buffers, size)
+        fill(float32_at(buffers.key_sums), _ZERO, 2 * _round_up(s, ROWS) * width)
         for head in range(kv * group, (kv + 1) * group):
             for start in range(0, s, PANEL):
-                rows, at = min(PANEL, s - start), 4 * ((batch * s + start) * heads + head) * e
-                first, last = max(0, start - back) // ROWS * ROWS, _round_up(min(s, start + PANEL + ahead), ROWS)
-                queries, step = _padded_rows(q + at, heads * e, query_buffer, rows, e, PANEL, width)
-                transpose(queries, step, queries_t, PANEL, width)
-                grads, _ = _padded_rows(g + at, heads * e, grad_buffer, rows, e, PANEL, width)
-                transpose(grads, step, grads_t, PANEL, width)
-                _scores(queries_t, keys, stride, scores, first, last, e)
-                _softmax_weights(scores, sums, start, s, first, last, back, ahead, scale)
-                _scores(grads_t, values, stride, score_grads, first, last, e)
+                at = 4 * ((batch * s + start) * heads + head) * e
+                q, dq = arrays.q + at, arrays.dq + at
+                rows, first, last, queries, step = _attention_weights(q, keys, stride, start, scale, buffers, size)
+                grads, _ = _padded_rows(arrays.g + at, heads * e, buffers.grads, rows, e, PANEL, width)
+                transpose(grads, step, buffers.grads_t, PANEL, width)
+                _scores(buffers.grads_t, values, stride, score_grads, first, last, e)
                 _softmax_backward(float32_at(scores), float32_at(score_grads), float32_at(sums), scale, first, last)
-                _sum_over_queries(scores, grads, step, value_sums, start, rows, first, last, width, back, ahead)
-                _sum_over_queries(score_grads, queries, step, key_sums, start, rows, first, last, width, back, ahead)
-                result, step = (dq + at, heads * e) if queries != query_buffer else (query_buffer, width)
-                _sum_over_keys(score_grads, keys, stride, result, step, start, rows, s, width, back, ahead)
-                if queries == query_buffer:
-                    _copy_rows(result, step, dq + at, heads * e, 0, rows, e)
-        _copy_rows(key_sums, width, dk + kv_offset, kv_heads * e, 0, s, e)
-        _copy_rows(value_sums, width, dv + kv_offset, kv_heads * e, 0, s, e)
+                _sum_over_queries(scores, grads, step, buffers.value_sums, start, rows, first, last, size)
+                _sum_over_queries(score_grads, queries, step, buffers.key_sums, start, rows, first, last, size)
+                result = dq if queries == q else queries
+                _sum_over_keys(score_grads, keys, stride, result, step, start, rows, size)
+                if result != dq:
+                    _copy_rows(result, step, dq, heads * e, 0, rows, e)
+        _copy_rows(buffers.key_sums, width, arrays.dk + kv_offset, kv_heads * e, 0, s, e)
+        _copy_rows(buffers.value_sums, width, arrays.dv + kv_offset, kv_heads * e, 0, s, e)
 
 
 @compiled
-def backward(
-    pool, q, k, v, g, dq, dk, dv, workspace, workspace_size, items, s, kv_heads, group, e, back,
-    ahead,
-):  # fmt: skip
-    """Compute dq, dk and dv from the gradient g of y. `workspace` holds `workspace_size` float32 numbers per thread."""
-    run_parallel(pool, _backward_part,
-        (q, k, v, g, dq, dk, dv, workspace, workspace_size, items, s, kv_heads, group, e, back, ahead),
-    )  # fmt: skip
-
-
-def forward_workspace_size(s: int, e: int) -> int:
-    """Return the number of float32 values of workspace per thread, as `_forward_part` lays them out."""
-    whole, width = -(-s // ROWS) * ROWS, -(-e // PANEL) * PANEL
-    return 2 * whole * width + whole * PANEL + 2 * PANEL * width + 2 * PANEL
-
-
-def backward_workspace_size(s: int, e: int) -> int:
-    whole, width = -(-s // ROWS) * ROWS, -(-e // PANEL) * PANEL
-    return 4 * whole * width + 2 * whole * PANEL + 4 * PANEL * width + 2 * PANEL
+def backward(pool, arrays, sizes):
+    """Compute dq, dk and dv from the gradient g of y; the arrays are those of `_Backward`."""
+    run_parallel(pool, _backward_part, (_Backward(*arrays), _Sizes(*sizes)))

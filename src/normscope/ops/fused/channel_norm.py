@@ -10,51 +10,53 @@ The input and the mean of each group are saved for the backward pass. Results ar
 """
 
 import math
+from collections import namedtuple
 
 import numpy as np
 
 from normscope.ops.fused.accumulation import CHUNK, is_float32_safe
 from normscope.ops.fused.compiler import byte_at, compiled, float32_at, float64_at, fma, stack_buffer, vectorize
-from normscope.ops.fused.parallel import run_parallel
-from normscope.ops.fused.vector_loops import fill
+from normscope.ops.fused.parallel import run_parallel, share
+from normscope.ops.fused.vector_loops import copy, fill, sum_blocks, sums_around
 
+# Addresses and options, for both memory layouts. The mask has a byte per sample and position.
+Forward = namedtuple("Forward", "x weight bias mask y means squares counts workspace")
+Backward = namedtuple("Backward", "x weight mask g dx dweight dbias means squares counts workspace")
+Options = namedtuple(
+    "Options", "batch channels spatial group_size across_batch blocks eps centered has_mask use_running_stats"
+)
 _sums_buffer = stack_buffer(3)
 
 
 @compiled
-def _plane(group, index, channels, group_size, across_batch):
-    """Return the index of a group's plane."""
-    if across_batch:  # the same channels of every sample
-        return index // group_size * channels + group * group_size + index % group_size
-    return group * group_size + index
+def _groups(options):
+    return options.channels // options.group_size * (1 if options.across_batch else options.batch)
 
 
 @compiled
-def _mask_run_end(mask, first, last, has_mask):
-    """Return the end of the run of equal mask values that starts at `first`."""
-    if not has_mask:
-        return last
-    end = first + 1
-    while end < last and byte_at(mask)[end] == byte_at(mask)[first]:
-        end += 1
-    return end
+def _values_per_group(options):
+    return options.group_size * options.spatial * (options.batch if options.across_batch else 1)
 
 
 @compiled
-def _is_valid(mask, position, has_mask):
-    return not has_mask or byte_at(mask)[position] != 0
+def _planes(group, options):
+    """Yield the planes of a group: some channels of a sample, or the same ones of every sample."""
+    for sample in range(options.batch if options.across_batch else 1):
+        first = sample * options.channels + group * options.group_size
+        for plane in range(first, first + options.group_size):  # noqa: UP028 # numba has no `yield from`
+            yield plane
 
 
 @compiled
-def _add(x, pivot, count):
-    """The sum of x - around, and of its square."""
-    vectorize()
-    total, square = 0.0, 0.0
-    for j in range(count):
-        value = np.float64(x[j]) - pivot
-        total += value
-        square += value * value
-    return total, square
+def _runs(mask, plane, options):
+    """Yield the start and length of each run of equal mask values in a plane, and whether the values are real."""
+    real, spatial, first = byte_at(mask, plane // options.channels * options.spatial), options.spatial, 0
+    while first < spatial:
+        end = first + 1 if options.has_mask else spatial
+        while end < spatial and real[end] == real[first]:
+            end += 1
+        yield plane * spatial + first, end - first, not options.has_mask or real[first] != 0
+        first = end
 
 
 @compiled
@@ -79,78 +81,57 @@ def _inverse_std(square, eps):
 
 
 @compiled
-def _measure(x, mask, group, planes_per_group, channels, spatial, group_size, across_batch, centered, has_mask):
+def _measure(group, arrays, options):
     """Return the count, mean and second moment of a group's unmasked values.
 
     Sums are shifted by the first unmasked value, which is within sqrt(count) standard deviations of the mean, so that
     the difference of squares keeps enough digits in float64.
     """
     count, pivot, total, square = 0, 0.0, 0.0, 0.0
-    for index in range(planes_per_group):
-        plane = _plane(group, index, channels, group_size, across_batch)
-        sample_mask = mask + plane // channels * spatial
-        j = 0
-        while j < spatial:
-            end = _mask_run_end(sample_mask, j, spatial, has_mask)
-            if _is_valid(sample_mask, j, has_mask):
-                at = float32_at(x + 4 * (plane * spatial + j))
-                if count == 0 and centered:
-                    pivot = np.float64(at[0])
-                sums = _add(at, pivot, end - j)
-                total, square, count = total + sums[0], square + sums[1], count + end - j
-            j = end
+    for plane in _planes(group, options):
+        for at, length, is_real in _runs(arrays.mask, plane, options):
+            if is_real:
+                xs = float32_at(arrays.x, at)
+                if count == 0 and options.centered:
+                    pivot = np.float64(xs[0])
+                sums = sums_around(xs, pivot, length)
+                total, square, count = total + sums[0], square + sums[1], count + length
     if count == 0:
         return 0, 0.0, 1.0
-    off = total / count if centered else 0.0
+    off = total / count if options.centered else 0.0
     square = square / count - off * off
     return count, pivot + off, max(square, 0.0) if square == square else square
 
 
 @compiled
-def _forward_part(
-    part, parts, x, weight, bias, mask, y, means, squares, counts, groups, planes_per_group, channels, spatial,
-    group_size, across_batch, eps, centered, has_mask, use_running_stats,
-):  # fmt: skip
-    for group in range(groups * part // parts, groups * (part + 1) // parts):
-        if not use_running_stats:
-            count, mean, square = _measure(
-                x, mask, group, planes_per_group, channels, spatial, group_size, across_batch, centered, has_mask
-            )
-            float64_at(counts)[group], float64_at(means)[group], float64_at(squares)[group] = count, mean, square
-        mean, square = float64_at(means)[group], float64_at(squares)[group]
-        scale = _inverse_std(square, eps)
-        fast = not use_running_stats and is_float32_safe(
-            mean, square, planes_per_group * spatial
-        )  # running means may be far from these values
-        for index in range(planes_per_group):
-            plane = _plane(group, index, channels, group_size, across_batch)
-            channel, sample_mask = plane % channels, mask + plane // channels * spatial
-            factor, shift = scale * float32_at(weight)[channel], np.float64(float32_at(bias)[channel])
-            j = 0
-            while j < spatial:
-                end, at = _mask_run_end(sample_mask, j, spatial, has_mask), 4 * (plane * spatial + j)
-                if _is_valid(sample_mask, j, has_mask):
-                    _scale(float32_at(x + at), float32_at(y + at), mean, factor, shift, end - j, fast)
+def _forward_part(part, parts, arrays, options):
+    means, squares, has_running = float64_at(arrays.means), float64_at(arrays.squares), options.use_running_stats
+    for group in share(part, parts, _groups(options)):
+        if not has_running:
+            float64_at(arrays.counts)[group], means[group], squares[group] = _measure(group, arrays, options)
+        mean, square = means[group], squares[group]
+        scale = _inverse_std(square, options.eps)
+        # Running means may be far from these values.
+        fast = not has_running and is_float32_safe(mean, square, _values_per_group(options))
+        for plane in _planes(group, options):
+            channel = plane % options.channels
+            factor, shift = scale * float32_at(arrays.weight)[channel], np.float64(float32_at(arrays.bias)[channel])
+            for at, length, is_real in _runs(arrays.mask, plane, options):
+                if is_real:
+                    _scale(float32_at(arrays.x, at), float32_at(arrays.y, at), mean, factor, shift, length, fast)
                 else:
-                    fill(float32_at(y + at), np.float32(0.0), end - j)
-                j = end
+                    fill(float32_at(arrays.y, at), np.float32(0.0), length)
 
 
 @compiled
-def forward(
-    pool, x, weight, bias, mask, y, means, squares, counts, groups, planes_per_group, channels,
-    spatial, group_size, across_batch, eps, centered, has_mask, use_running_stats,
-):  # fmt: skip
+def forward(pool, arrays, options):
     """Compute y and the mean, second moment and count of each group.
 
-    With `use_running_stats`, means and second moments are inputs.
-
-    Arrays are passed as addresses; `mask` has a byte per sample and position.
+    Args:
+        arrays: addresses, as in `Forward`; without a workspace.
+        options: as in `Options`. With `use_running_stats`, means and second moments are inputs.
     """
-    run_parallel(pool, _forward_part,
-        (x, weight, bias, mask, y, means, squares, counts, groups, planes_per_group, channels, spatial, group_size,
-        across_batch, eps, centered, has_mask, use_running_stats),
-    )  # fmt: skip
+    run_parallel(pool, _forward_part, (Forward(*arrays), Options(*options)))
 
 
 @compiled
@@ -197,91 +178,64 @@ def _gradient(x, g, dx, mean, factor, dot, grad_sum, count, fast):
 
 
 @compiled
-def _group_backward_sums(
-    x, weight, mask, g, gains, biases, mean, group, planes_per_group, channels, spatial, group_size, across_batch,
-    has_mask, fast,
-):  # fmt: skip
+def _sum_group(group, mean, arrays, options, fast):
     """Compute the sums of a group for dx, and those of each plane for the gradients of gain and bias."""
-    count, square, dot, grad_sum, workspace = 0, 0.0, 0.0, 0.0, _sums_buffer()
-    sums, off = float64_at(workspace), mean - np.float32(mean) if fast else 0.0
-    for index in range(planes_per_group):
-        plane = _plane(group, index, channels, group_size, across_batch)
-        sample_mask, j = mask + plane // channels * spatial, 0
+    count, square, dot, grad_sum, sums = 0, 0.0, 0.0, 0.0, float64_at(_sums_buffer())
+    off = mean - np.float32(mean) if fast else 0.0
+    for plane in _planes(group, options):
         sums[0], sums[1], sums[2] = 0.0, 0.0, 0.0
-        while j < spatial:
-            end, at = _mask_run_end(sample_mask, j, spatial, has_mask), 4 * (plane * spatial + j)
-            if _is_valid(sample_mask, j, has_mask):
-                _backward_sums(float32_at(x + at), float32_at(g + at), mean, sums, end - j, fast)
-                count += end - j
-            j = end
+        for at, length, is_real in _runs(arrays.mask, plane, options):
+            if is_real:
+                _backward_sums(float32_at(arrays.x, at), float32_at(arrays.g, at), mean, sums, length, fast)
+                count += length
         # Fast sums use the mean rounded to float32; correct for the difference.
         square, plane_dot, plane_grad_sum = square + sums[0], sums[1] - off * sums[2], sums[2]
-        float64_at(gains)[plane], float64_at(biases)[plane] = plane_dot, plane_grad_sum
-        gain = float32_at(weight)[plane % channels]
+        float64_at(arrays.workspace)[plane] = plane_dot
+        float64_at(arrays.workspace, options.batch * options.channels)[plane] = plane_grad_sum
+        gain = float32_at(arrays.weight)[plane % options.channels]
         dot, grad_sum = dot + gain * plane_dot, grad_sum + gain * plane_grad_sum
     count = max(count, 1)
     return square / count - off * off, dot / count, grad_sum / count
 
 
 @compiled
-def _backward_part(
-    part, parts, x, weight, mask, g, dx, means, squares, gains, biases, groups, planes_per_group, channels, spatial,
-    group_size, across_batch, eps, centered, has_mask, use_running_stats,
-):  # fmt: skip
+def _backward_part(part, parts, arrays, options):
     """With v = g weight: dx = scale (v - mean(v) - c scale^2 mean(v c)); without the means for running statistics."""
-    for group in range(groups * part // parts, groups * (part + 1) // parts):
-        mean, fast, square, dot, grad_sum = float64_at(means)[group], not use_running_stats, 0.0, 0.0, 0.0
+    has_running = options.use_running_stats
+    for group in share(part, parts, _groups(options)):
+        mean, fast, square, dot, grad_sum = float64_at(arrays.means)[group], not has_running, 0.0, 0.0, 0.0
         if fast:
-            square, dot, grad_sum = _group_backward_sums(
-                x, weight, mask, g, gains, biases, mean, group, planes_per_group, channels, spatial, group_size,
-                across_batch, has_mask, True,
-            )  # fmt: skip
-        if not fast or not is_float32_safe(mean, square, planes_per_group * spatial):
+            square, dot, grad_sum = _sum_group(group, mean, arrays, options, True)
+        if not fast or not is_float32_safe(mean, square, _values_per_group(options)):
             fast = False
-            square, dot, grad_sum = _group_backward_sums(
-                x, weight, mask, g, gains, biases, mean, group, planes_per_group, channels, spatial, group_size,
-                across_batch, has_mask, False,
-            )  # fmt: skip
-        scale = _inverse_std(float64_at(squares)[group] if use_running_stats else square, eps)
-        dot, grad_sum = scale * scale * scale * dot, scale * grad_sum if centered else 0.0
-        for index in range(planes_per_group):
-            plane = _plane(group, index, channels, group_size, across_batch)
-            factor, sample_mask = scale * float32_at(weight)[plane % channels], mask + plane // channels * spatial
-            float64_at(gains)[plane] *= scale
-            j = 0
-            while j < spatial:
-                end, at = _mask_run_end(sample_mask, j, spatial, has_mask), 4 * (plane * spatial + j)
-                if _is_valid(sample_mask, j, has_mask) and use_running_stats:
-                    _scale(float32_at(g + at), float32_at(dx + at), 0.0, factor, 0.0, end - j, True)
-                elif _is_valid(sample_mask, j, has_mask):
-                    _gradient(
-                        float32_at(x + at), float32_at(g + at), float32_at(dx + at), mean, factor, dot, grad_sum,
-                        end - j, fast,
-                    )  # fmt: skip
+            square, dot, grad_sum = _sum_group(group, mean, arrays, options, False)
+        scale = _inverse_std(float64_at(arrays.squares)[group] if has_running else square, options.eps)
+        dot, grad_sum = scale * scale * scale * dot, scale * grad_sum if options.centered else 0.0
+        for plane in _planes(group, options):
+            factor = scale * float32_at(arrays.weight)[plane % options.channels]
+            float64_at(arrays.workspace)[plane] *= scale
+            for at, length, is_real in _runs(arrays.mask, plane, options):
+                gs, dxs = float32_at(arrays.g, at), float32_at(arrays.dx, at)
+                if is_real and has_running:
+                    _scale(gs, dxs, 0.0, factor, 0.0, length, True)
+                elif is_real:
+                    _gradient(float32_at(arrays.x, at), gs, dxs, mean, factor, dot, grad_sum, length, fast)
                 else:
-                    fill(float32_at(dx + at), np.float32(0.0), end - j)
-                j = end
+                    fill(dxs, np.float32(0.0), length)
 
 
 @compiled
-def _add_samples(sums, result, planes, channels):
-    for c in range(channels):
-        total = 0.0
-        for plane in range(c, planes, channels):
-            total += float64_at(sums)[plane]
-        float32_at(result)[c] = total
+def backward(pool, arrays, options):
+    """Compute dx, dweight and dbias.
 
-
-@compiled
-def backward(
-    pool, x, weight, mask, g, dx, dweight, dbias, means, squares, sums, groups, planes_per_group,
-    channels, spatial, group_size, across_batch, eps, centered, has_mask, use_running_stats,
-):  # fmt: skip
-    """Compute dx, dweight and dbias. `sums` holds two float64 numbers per plane."""
-    gains, biases = sums, sums + 8 * groups * planes_per_group
-    run_parallel(pool, _backward_part,
-        (x, weight, mask, g, dx, means, squares, gains, biases, groups, planes_per_group, channels, spatial, group_size,
-         across_batch, eps, centered, has_mask, use_running_stats),
-    )  # fmt: skip
-    _add_samples(gains, dweight, groups * planes_per_group, channels)
-    _add_samples(biases, dbias, groups * planes_per_group, channels)
+    Args:
+        arrays: addresses, as in `Backward`; without counts. The workspace holds two float64 numbers per plane.
+        options: as in `Options`.
+    """
+    given, chosen = Backward(*arrays), Options(*options)
+    run_parallel(pool, _backward_part, (given, chosen))
+    batch, channels = chosen.batch, chosen.channels
+    for i, result in enumerate((given.dweight, given.dbias)):
+        sums = float64_at(given.workspace, i * batch * channels)
+        sum_blocks(sums, batch, channels)
+        copy(sums, float32_at(result), channels)

@@ -1,6 +1,6 @@
 """Norms of channels-last tensors: batch, instance and group norms of (n, s, c).
 
-Memory is `batch` samples of `rows` rows, each with one number per channel. A statistic is over the rows of some
+Memory is `batch` samples of `spatial` rows, each with one number per channel. A statistic is over the rows of some
 channels of a sample; for statistics over the whole batch, the batch is one sample. Rows are summed in blocks, whose
 number depends on the number of rows alone, then the blocks are summed in order, and a second pass computes the results.
 So results do not depend on the number of threads.
@@ -12,8 +12,38 @@ import math
 
 import numpy as np
 
+from normscope.ops.fused.channel_norm import Backward, Forward, Options
 from normscope.ops.fused.compiler import byte_at, compiled, float32_at, float64_at, vectorize
-from normscope.ops.fused.parallel import run_parallel
+from normscope.ops.fused.parallel import run_parallel, share
+from normscope.ops.fused.vector_loops import copy, fill, sum_blocks
+
+
+@compiled
+def _vectors(index, arrays, options):
+    """Return three vectors of the workspace, of one number per channel, from the index-th on."""
+    workspace, channels = arrays.workspace, options.channels
+    first, second = float64_at(workspace, index * channels), float64_at(workspace, (index + 1) * channels)
+    return first, second, float64_at(workspace, (index + 2) * channels)
+
+
+@compiled
+def _rows_of(task, arrays, options):
+    """Return a block of rows: its sample, its position in memory, x, the mask and the number of rows."""
+    sample, rows = task // options.blocks, share(task % options.blocks, options.blocks, options.spatial)
+    row = sample * options.spatial + rows.start
+    at = row * options.channels
+    return sample, at, float32_at(arrays.x, at), byte_at(arrays.mask, row), rows.stop - rows.start
+
+
+@compiled
+def _first_row(x, mask, pivot, options):
+    """Use the first unmasked row as the pivot, so that sums keep their digits (see `row_norm.py`)."""
+    vectorize()
+    first, channels = 0, options.channels
+    while options.has_mask and first < options.spatial - 1 and mask[first] == 0:
+        first += 1
+    for c in range(channels):
+        pivot[c] = np.float64(x[first * channels + c]) if options.centered else 0.0
 
 
 @compiled
@@ -35,54 +65,20 @@ def _add_rows(x, mask, pivot, totals, squares, rows, channels, has_mask):
 
 
 @compiled
-def _scale_rows(x, mask, y, means, factors, shifts, rows, channels, has_mask):
-    vectorize()
-    for i in range(rows):
-        if has_mask and mask[i] == 0:
-            for c in range(channels):
-                y[i * channels + c] = 0.0
-        else:
-            for c in range(channels):
-                y[i * channels + c] = (np.float64(x[i * channels + c]) - means[c]) * factors[c] + shifts[c]
+def _measure_part(part, parts, arrays, options):
+    for task in share(part, parts, options.batch * options.blocks):
+        sample, _, x, mask, rows = _rows_of(task, arrays, options)
+        pivot = _vectors(3 * sample, arrays, options)[0]
+        totals, squares, _ = _vectors(3 * options.batch + 2 * task, arrays, options)
+        count = _add_rows(x, mask, pivot, totals, squares, rows, options.channels, options.has_mask)
+        float64_at(arrays.counts)[task] = count
 
 
 @compiled
-def _first_rows(x, mask, pivot, rows, channels, centered, has_mask):
-    """Use the first unmasked row as the pivot, so that sums keep their digits (see `row_norm.py`)."""
-    vectorize()
-    first = 0
-    while has_mask and first < rows - 1 and mask[first] == 0:
-        first += 1
-    for c in range(channels):
-        pivot[c] = np.float64(x[first * channels + c]) if centered else 0.0
-
-
-@compiled
-def _measure_part(part, parts, x, mask, pivot, sums, counts, batch, blocks, rows, channels, has_mask):
-    for task in range(batch * blocks * part // parts, batch * blocks * (part + 1) // parts):
-        sample, block = task // blocks, task % blocks
-        first, last = rows * block // blocks, rows * (block + 1) // blocks
-        position, own = sample * rows + first, sums + 16 * task * channels
-        float64_at(counts)[task] = _add_rows(
-            float32_at(x + 4 * position * channels), byte_at(mask + position),
-            float64_at(pivot + 8 * sample * channels), float64_at(own), float64_at(own + 8 * channels), last - first,
-            channels, has_mask,
-        )  # fmt: skip
-
-
-@compiled
-def _sum_blocks(sums, kinds, blocks, channels):
-    """Add the sums of all blocks to those of the first, in order."""
-    vectorize()
-    for block in range(1, blocks):
-        for c in range(kinds * channels):
-            sums[c] += sums[block * kinds * channels + c]
-
-
-@compiled
-def _finalize(pivot, totals, squares, group_means, group_squares, count, channels, group_size, centered):
+def _finalize(pivot, totals, squares, group_means, group_squares, count, options):
     """Compute the mean and second moment of each group of channels from sums around the pivots."""
-    for group in range(channels // group_size):
+    group_size, centered = options.group_size, options.centered
+    for group in range(options.channels // group_size):
         total, square, own = 0.0, 0.0, range(group * group_size, (group + 1) * group_size)
         number = max(count, 1.0) * group_size
         for c in own:
@@ -100,78 +96,80 @@ def _finalize(pivot, totals, squares, group_means, group_squares, count, channel
 
 
 @compiled
-def _expand_to_channels(group_means, group_squares, weight, bias, means, factors, shifts, channels, group_size, eps):
+def _finalize_sample(n, group_means, group_squares, arrays, options):
+    """Sum the blocks of a sample, and compute its count, means and second moments."""
+    blocks, count = options.blocks, 0.0
+    totals, squares, _ = _vectors(3 * options.batch + 2 * n * blocks, arrays, options)
+    sum_blocks(totals, blocks, 2 * options.channels)
+    for block in range(blocks):
+        count += float64_at(arrays.counts)[n * blocks + block]
+    float64_at(arrays.counts)[n] = count
+    pivot = _vectors(3 * n, arrays, options)[0]
+    _finalize(pivot, totals, squares, group_means, group_squares, count, options)
+
+
+@compiled
+def _expand_to_channels(group_means, group_squares, weight, bias, results, options):
     """Expand the statistics of groups to the mean, factor and shift of each channel."""
-    for c in range(channels):
-        group = c // group_size
+    means, factors, shifts = results
+    for c in range(options.channels):
+        group = c // options.group_size
         means[c] = group_means[group]
-        factors[c] = weight[c] / math.sqrt(group_squares[group] + eps)
+        factors[c] = weight[c] / math.sqrt(group_squares[group] + options.eps)
         shifts[c] = bias[c]
 
 
 @compiled
-def _scale_part(part, parts, x, mask, y, means, factors, shifts, batch, blocks, rows, channels, has_mask):
-    for task in range(batch * blocks * part // parts, batch * blocks * (part + 1) // parts):
-        sample, block = task // blocks, task % blocks
-        first, last = rows * block // blocks, rows * (block + 1) // blocks
-        position, own = sample * rows + first, 8 * sample * channels
-        _scale_rows(
-            float32_at(x + 4 * position * channels), byte_at(mask + position), float32_at(y + 4 * position * channels),
-            float64_at(means + own), float64_at(factors + own), float64_at(shifts + own), last - first, channels,
-            has_mask,
-        )  # fmt: skip
+def _scale_rows(x, mask, y, vectors, rows, channels, has_mask):
+    vectorize()
+    means, factors, shifts = vectors
+    for i in range(rows):
+        if has_mask and mask[i] == 0:
+            for c in range(channels):
+                y[i * channels + c] = 0.0
+        else:
+            for c in range(channels):
+                y[i * channels + c] = (np.float64(x[i * channels + c]) - means[c]) * factors[c] + shifts[c]
 
 
 @compiled
-def forward(
-    pool, x, weight, bias, mask, y, group_means, group_squares, counts, workspace, batch, blocks,
-    rows, channels, group_size, eps, centered, has_mask, use_running_stats,
-):  # fmt: skip
+def _scale_part(part, parts, arrays, options):
+    for task in share(part, parts, options.batch * options.blocks):
+        sample, at, x, mask, rows = _rows_of(task, arrays, options)
+        vectors = _vectors(3 * sample, arrays, options)
+        _scale_rows(x, mask, float32_at(arrays.y, at), vectors, rows, options.channels, options.has_mask)
+
+
+@compiled
+def forward(pool, arrays, options):
     """Compute y and the mean, second moment and count of each group.
 
-    With `use_running_stats`, means and second moments are inputs.
-
-    Arrays are passed as addresses; `mask` has a byte per row. `workspace` holds (3 + 2 blocks)
-    numbers of float64 for each sample and channel, at `counts` for a count of each block.
+    Args:
+        arrays: addresses, as in `Forward`. The workspace has room for three vectors of channels for each sample (the
+            pivots, then the means; factors; shifts) and two for each block, the counts for one number for each block.
+        options: as in `Options`. With `use_running_stats`, means and second moments are inputs.
     """
-    size, groups = 8 * batch * channels, channels // group_size
-    means, factors, shifts, sums = workspace, workspace + size, workspace + 2 * size, workspace + 3 * size
-    if not use_running_stats:
-        for n in range(batch):
-            _first_rows(
-                float32_at(x + 4 * n * rows * channels), byte_at(mask + n * rows), float64_at(means + 8 * n * channels),
-                rows, channels, centered, has_mask,
-            )  # fmt: skip
-        run_parallel(pool, _measure_part,
-            (x, mask, means, sums, counts, batch, blocks, rows, channels, has_mask),
-        )  # fmt: skip
-    for n in range(batch):
-        own, at = sums + 16 * n * blocks * channels, 8 * n * channels
-        if not use_running_stats:
-            _sum_blocks(float64_at(own), 2, blocks, channels)
-            count = 0.0
-            for block in range(blocks):
-                count += float64_at(counts)[n * blocks + block]
-            float64_at(counts)[n] = count
-            _finalize(
-                float64_at(means + at), float64_at(own), float64_at(own + 8 * channels),
-                float64_at(group_means + 8 * n * groups), float64_at(group_squares + 8 * n * groups), count, channels,
-                group_size, centered,
-            )  # fmt: skip
-        _expand_to_channels(
-            float64_at(group_means + 8 * n * groups), float64_at(group_squares + 8 * n * groups), float32_at(weight),
-            float32_at(bias), float64_at(means + at), float64_at(factors + at), float64_at(shifts + at), channels,
-            group_size, eps,
-        )  # fmt: skip
-    run_parallel(pool, _scale_part,
-        (x, mask, y, means, factors, shifts, batch, blocks, rows, channels, has_mask),
-    )  # fmt: skip
+    given, chosen = Forward(*arrays), Options(*options)
+    spatial, channels, groups = chosen.spatial, chosen.channels, chosen.channels // chosen.group_size
+    if not chosen.use_running_stats:
+        for n in range(chosen.batch):
+            x, mask = float32_at(given.x, n * spatial * channels), byte_at(given.mask, n * spatial)
+            _first_row(x, mask, _vectors(3 * n, given, chosen)[0], chosen)
+        run_parallel(pool, _measure_part, (given, chosen))
+    for n in range(chosen.batch):
+        means, squares = float64_at(given.means, n * groups), float64_at(given.squares, n * groups)
+        if not chosen.use_running_stats:
+            _finalize_sample(n, means, squares, given, chosen)
+        weight, bias, results = float32_at(given.weight), float32_at(given.bias), _vectors(3 * n, given, chosen)
+        _expand_to_channels(means, squares, weight, bias, results, chosen)
+    run_parallel(pool, _scale_part, (given, chosen))
 
 
 @compiled
-def _backward_sums_rows(x, mask, g, means, squares, dots, grad_sums, rows, channels, has_mask):
+def _backward_sums_rows(x, mask, g, means, sums, rows, channels, has_mask):
     """Sum c c, g c and g over some rows, per channel, with c = x - mean."""
     vectorize()
+    squares, dots, grad_sums = sums
     for c in range(channels):
         squares[c], dots[c], grad_sums[c] = 0.0, 0.0, 0.0
     for i in range(rows):
@@ -185,49 +183,45 @@ def _backward_sums_rows(x, mask, g, means, squares, dots, grad_sums, rows, chann
 
 
 @compiled
-def _backward_sums_part(part, parts, x, mask, g, means, sums, batch, blocks, rows, channels, has_mask):
-    for task in range(batch * blocks * part // parts, batch * blocks * (part + 1) // parts):
-        sample, block = task // blocks, task % blocks
-        first, last = rows * block // blocks, rows * (block + 1) // blocks
-        position, own = sample * rows + first, sums + 24 * task * channels
-        _backward_sums_rows(
-            float32_at(x + 4 * position * channels), byte_at(mask + position), float32_at(g + 4 * position * channels),
-            float64_at(means + 8 * sample * channels), float64_at(own), float64_at(own + 8 * channels),
-            float64_at(own + 16 * channels), last - first, channels, has_mask,
-        )  # fmt: skip
+def _backward_sums_part(part, parts, arrays, options):
+    for task in share(part, parts, options.batch * options.blocks):
+        sample, at, x, mask, rows = _rows_of(task, arrays, options)
+        g, means = float32_at(arrays.g, at), _vectors(sample, arrays, options)[0]
+        sums = _vectors(options.batch + 3 * task, arrays, options)
+        _backward_sums_rows(x, mask, g, means, sums, rows, options.channels, options.has_mask)
 
 
 @compiled
-def _finalize_backward(
-    weight, squares, dots, grad_sums, group_squares, dweight, dbias, count, channels, group_size, eps, centered,
-    use_running_stats,
-):  # fmt: skip
+def _finalize_backward(weight, sums, group_squares, dweight, dbias, count, options):
     """Replace the sums with the three factors of dx per channel, and add to dweight and dbias."""
-    for group in range(channels // group_size):
+    (squares, dots, grad_sums), group_size = sums, options.group_size
+    for group in range(options.channels // group_size):
         square, dot, grad_sum, own = 0.0, 0.0, 0.0, range(group * group_size, (group + 1) * group_size)
         number = max(count, 1.0) * group_size
         for c in own:
             square += squares[c]
             dot += weight[c] * dots[c]
             grad_sum += weight[c] * grad_sums[c]
-        scale = 1.0 / math.sqrt((group_squares[group] if use_running_stats else square / number) + eps)
+        square = group_squares[group] if options.use_running_stats else square / number
+        scale = 1.0 / math.sqrt(square + options.eps)
         dot, grad_sum = dot / number * scale * scale * scale, grad_sum / number * scale
         for c in own:
             dweight[c] += dots[c] * scale
             dbias[c] += grad_sums[c]
             squares[c] = weight[c] * scale
             dots[c] = dot
-            grad_sums[c] = grad_sum if centered else 0.0
+            grad_sums[c] = grad_sum if options.centered else 0.0
 
 
 @compiled
-def _gradient_rows(x, mask, g, dx, means, factors, dots, grad_sums, rows, channels, has_mask, use_running_stats):
+def _gradient_rows(x, mask, g, dx, means, vectors, rows, options):
     vectorize()
+    (factors, dots, grad_sums), channels = vectors, options.channels
     for i in range(rows):
-        if has_mask and mask[i] == 0:
+        if options.has_mask and mask[i] == 0:
             for c in range(channels):
                 dx[i * channels + c] = 0.0
-        elif use_running_stats:
+        elif options.use_running_stats:
             for c in range(channels):
                 dx[i * channels + c] = np.float64(g[i * channels + c]) * factors[c]
         else:
@@ -237,59 +231,37 @@ def _gradient_rows(x, mask, g, dx, means, factors, dots, grad_sums, rows, channe
 
 
 @compiled
-def _gradient_part(
-    part, parts, x, mask, g, dx, means, sums, batch, blocks, rows, channels, has_mask, use_running_stats
-):
-    for task in range(batch * blocks * part // parts, batch * blocks * (part + 1) // parts):
-        sample, block = task // blocks, task % blocks
-        first, last = rows * block // blocks, rows * (block + 1) // blocks
-        position, own = sample * rows + first, sums + 24 * sample * blocks * channels
-        _gradient_rows(
-            float32_at(x + 4 * position * channels), byte_at(mask + position), float32_at(g + 4 * position * channels),
-            float32_at(dx + 4 * position * channels), float64_at(means + 8 * sample * channels), float64_at(own),
-            float64_at(own + 8 * channels), float64_at(own + 16 * channels), last - first, channels, has_mask,
-            use_running_stats,
-        )  # fmt: skip
+def _gradient_part(part, parts, arrays, options):
+    for task in share(part, parts, options.batch * options.blocks):
+        sample, at, x, mask, rows = _rows_of(task, arrays, options)
+        g, dx, means = float32_at(arrays.g, at), float32_at(arrays.dx, at), _vectors(sample, arrays, options)[0]
+        factors = _vectors(options.batch + 3 * sample * options.blocks, arrays, options)
+        _gradient_rows(x, mask, g, dx, means, factors, rows, options)
 
 
 @compiled
-def _cast_to_float32(numbers, result, count):
-    vectorize()
-    for j in range(count):
-        result[j] = numbers[j]
-
-
-@compiled
-def backward(
-    pool, x, weight, mask, g, dx, dweight, dbias, group_means, group_squares, counts, workspace,
-    batch, blocks, rows, channels, group_size, eps, centered, has_mask, use_running_stats,
-):  # fmt: skip
+def backward(pool, arrays, options):
     """Compute dx, dweight and dbias.
 
-    `workspace` holds (1 + 3 blocks) float64 numbers per sample and channel, and two more per channel; `counts` is the
-    number of unmasked rows of each sample.
+    Args:
+        arrays: addresses, as in `Backward`. The workspace has room for the means of each sample, three vectors of
+            channels for each block, and two more. The counts are the numbers of unmasked rows of each sample.
+        options: as in `Options`.
     """
-    size, groups = 8 * batch * channels, channels // group_size
-    means, sums = workspace, workspace + size
-    gain, bias = sums + 3 * blocks * size, sums + 3 * blocks * size + 8 * channels
+    given, chosen = Backward(*arrays), Options(*options)
+    batch, channels, groups = chosen.batch, chosen.channels, chosen.channels // chosen.group_size
     for n in range(batch):
+        means = _vectors(n, given, chosen)[0]
         for c in range(channels):
-            float64_at(means)[n * channels + c] = float64_at(group_means)[n * groups + c // group_size]
-    for c in range(channels):
-        float64_at(gain)[c], float64_at(bias)[c] = 0.0, 0.0
-    run_parallel(pool, _backward_sums_part, (x, mask, g, means, sums, batch, blocks, rows, channels,
-        has_mask)
-    )  # fmt: skip
+            means[c] = float64_at(given.means)[n * groups + c // chosen.group_size]
+    run_parallel(pool, _backward_sums_part, (given, chosen))
+    dweight, dbias, _ = _vectors(batch + 3 * batch * chosen.blocks, given, chosen)
+    fill(dweight, 0.0, 2 * channels)
     for n in range(batch):
-        own = sums + 24 * n * blocks * channels
-        _sum_blocks(float64_at(own), 3, blocks, channels)
-        _finalize_backward(
-            float32_at(weight), float64_at(own), float64_at(own + 8 * channels), float64_at(own + 16 * channels),
-            float64_at(group_squares + 8 * n * groups), float64_at(gain), float64_at(bias), float64_at(counts)[n],
-            channels, group_size, eps, centered, use_running_stats,
-        )  # fmt: skip
-    _cast_to_float32(float64_at(gain), float32_at(dweight), channels)
-    _cast_to_float32(float64_at(bias), float32_at(dbias), channels)
-    run_parallel(pool, _gradient_part,
-        (x, mask, g, dx, means, sums, batch, blocks, rows, channels, has_mask, use_running_stats),
-    )  # fmt: skip
+        sums = _vectors(batch + 3 * n * chosen.blocks, given, chosen)
+        sum_blocks(sums[0], chosen.blocks, 3 * channels)
+        squares, count = float64_at(given.squares, n * groups), float64_at(given.counts)[n]
+        _finalize_backward(float32_at(given.weight), sums, squares, dweight, dbias, count, chosen)
+    copy(dweight, float32_at(given.dweight), channels)
+    copy(dbias, float32_at(given.dbias), channels)
+    run_parallel(pool, _gradient_part, (given, chosen))

@@ -6,6 +6,7 @@
 """
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import numba
@@ -33,40 +34,51 @@ def uncached(function: Function) -> Function:
     return loop
 
 
-@intrinsic
-def vectorize(_: Any) -> Any:
+def instruction(result: Any, *arguments: Any) -> Callable[[Function], Any]:
+    """Return a decorator: of a function that emits LLVM code, (builder, *values) -> value, it makes one for kernels."""
+
+    def decorate(emit: Function) -> Any:
+        @wraps(emit)
+        def typed(_: Any, *given: Any) -> Any:
+            def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+                value = emit(builder, *values)
+                return context.get_dummy_value() if value is None else value
+
+            return result(*arguments), generate
+
+        return intrinsic(typed)
+
+    return decorate
+
+
+@instruction(types.void)
+def vectorize(builder: Any) -> None:
     """Call as the first line of an innermost function to vectorize its loops.
 
     Marks the pointer arguments as noalias, without which LLVM tests each pair or gives up; prefers 512-bit vectors;
     and prevents inlining, so that these attributes hold.
     """
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        function = builder.function
-        function.attributes.add("noinline")
-        set.add(
-            function.attributes, '"prefer-vector-width"="512"'
-        )  # a string attribute, which llvmlite's `add` rejects
-        for argument in function.args:
-            if argument.name.startswith("arg.") and isinstance(argument.type, ir.PointerType):
-                argument.add_attribute("noalias")
-        return context.get_dummy_value()
-
-    return types.void(), generate
+    function = builder.function
+    function.attributes.add("noinline")
+    set.add(function.attributes, '"prefer-vector-width"="512"')  # a string attribute, which llvmlite's `add` rejects
+    for argument in function.args:
+        if argument.name.startswith("arg.") and isinstance(argument.type, ir.PointerType):
+            argument.add_attribute("noalias")
 
 
 def _pointer_to(kind: Any) -> Any:
-    def at(_: Any, address: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
+    def at(_: Any, address: Any, index: Any = 0) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            pointer = builder.inttoptr(values[0], context.get_value_type(signature.return_type))
+            return builder.gep(pointer, [values[1]])
 
-        return types.CPointer(kind)(types.int64), generate
+        return types.CPointer(kind)(types.int64, types.int64), generate
 
     return intrinsic(at)
 
 
 float32_at = _pointer_to(types.float32)
-"""Convert an address to a pointer that can be indexed."""
+"""Convert an address, or that of the index-th number after it, to a pointer that can be indexed."""
 float64_at = _pointer_to(types.float64)
 int64_at = _pointer_to(types.int64)
 byte_at = _pointer_to(types.uint8)
@@ -81,24 +93,17 @@ def stack_buffer(count: int) -> Any:
     The memory is valid until the calling function returns.
     """
 
-    @intrinsic
-    def workspace(_: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            with builder.goto_entry_block():
-                numbers = builder.alloca(ir.ArrayType(ir.DoubleType(), count))
-            numbers.align = 64
-            return builder.ptrtoint(numbers, ir.IntType(64))
-
-        return types.int64(), generate
+    @instruction(types.int64)
+    def workspace(builder: Any) -> Any:
+        with builder.goto_entry_block():
+            numbers = builder.alloca(ir.ArrayType(ir.DoubleType(), count))
+        numbers.align = 64
+        return builder.ptrtoint(numbers, ir.IntType(64))
 
     return workspace
 
 
-@intrinsic
-def fma(_: Any, a: Any, b: Any, c: Any) -> Any:
+@instruction(types.float32, types.float32, types.float32, types.float32)
+def fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
     """Fused multiply-add, a * b + c rounded once, which the compiler does not reorder."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.fma(*arguments)
-
-    return a(a, a, a), generate
+    return builder.fma(a, b, c)

@@ -13,7 +13,7 @@ import numpy as np
 
 from normscope.ops.fused.compiler import compiled, float32_at, float64_at, fma, int64_at, vectorize
 from normscope.ops.fused.math_functions import exp_negative, maximum, tanh
-from normscope.ops.fused.parallel import run_parallel
+from normscope.ops.fused.parallel import run_parallel, share
 from normscope.ops.fused.vector_loops import fill
 
 _CHUNK = 512  # values summed in float32
@@ -107,9 +107,11 @@ def _capped_row(z, row, target, count, d, cap, needs_grad):
 
 
 @compiled
-def _part(part, parts, logits, targets, gradient, losses, rows, d, count, ignored, cap, needs_grad):
+def _part(part, parts, arrays, count, options):
     """Process the rows of one thread. Without a gradient, each thread has one row of workspace."""
-    for i in range(rows * part // parts, rows * (part + 1) // parts):
+    logits, targets, gradient, losses, _, _ = arrays
+    rows, d, ignored, cap, needs_grad = options
+    for i in share(part, parts, rows):
         z, row, target = logits + 4 * i * d, gradient + 4 * d * (i if needs_grad else part), int64_at(targets)[i]
         if target == ignored:
             float64_at(losses)[i] = 0.0
@@ -142,15 +144,18 @@ def _mean(losses, rows, count):
 
 
 @compiled
-def forward(pool, logits, targets, gradient, losses, loss, invalid, rows, d, ignored, cap, needs_grad):
-    """Compute the mean loss and, if needed, the gradient of all logits. A cap of 0 means no cap.
+def forward(pool, arrays, options):
+    """Compute the mean loss and, if needed, the gradient of all logits.
 
-    At `losses` there is room for a float64 a row; at `gradient` for as much as the logits, or for a row a thread. Where
-    a target is out of range, its place is left at `invalid` and nothing is computed.
+    Args:
+        arrays: addresses of logits, targets, gradient (as large as the logits, or without a gradient a row a thread),
+            losses (a float64 a row), loss and invalid: the row of a target out of range, or -1. If there is one,
+            nothing is computed.
+        options: rows, d, the target of rows that are ignored, cap (0 for none), needs_grad.
     """
+    _, targets, _, losses, loss, invalid = arrays
+    rows, d, ignored, _, _ = options
     count, int64_at(invalid)[0] = _count_targets(int64_at(targets), rows, d, ignored)
     if int64_at(invalid)[0] < 0:
-        run_parallel(pool, _part,
-            (logits, targets, gradient, losses, rows, d, count, ignored, cap, needs_grad),
-        )  # fmt: skip
+        run_parallel(pool, _part, (arrays, count, options))
         float32_at(loss)[0] = _mean(float64_at(losses), rows, count)

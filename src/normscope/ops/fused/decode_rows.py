@@ -17,33 +17,31 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
-from normscope.ops.fused.compiler import compiled, float32_at, int8_at, uint32_at, vectorize
+from normscope.ops.fused.compiler import compiled, float32_at, instruction, int8_at, uint32_at, vectorize
 from normscope.ops.fused.math_functions import exp
+from normscope.ops.fused.vector_loops import add_to, copy, sums_around
 
 FLOAT32, BFLOAT16, INT8 = 0, 1, 2
 _ZERO = np.float32(0.0)
 _HALF, _UPPER = np.uint32(16), np.uint32(0xFFFF0000)
 
 
-@intrinsic
-def _as_float32(_: Any, bits: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], ir.FloatType())
-
-    return types.float32(types.uint32), generate
+@instruction(types.float32, types.uint32)
+def _as_float32(builder: Any, bits: Any) -> Any:
+    return builder.bitcast(bits, ir.FloatType())
 
 
 @compiled
-def _float32(x, w0, w1, w2, w3, d):
+def _unpacked(x, w0, w1, w2, w3, d):
+    """Compute the products with four rows of float32 or int8."""
     vectorize()
     y0 = y1 = y2 = y3 = _ZERO
     for j in range(d):
-        y0 += x[j] * w0[j]
-        y1 += x[j] * w1[j]
-        y2 += x[j] * w2[j]
-        y3 += x[j] * w3[j]
+        y0 += x[j] * np.float32(w0[j])
+        y1 += x[j] * np.float32(w1[j])
+        y2 += x[j] * np.float32(w2[j])
+        y3 += x[j] * np.float32(w3[j])
     return y0, y1, y2, y3
 
 
@@ -73,7 +71,7 @@ def _halves(low, high, w0, w1, w2, w3, half):
 def _bfloat16(x, w0, w1, w2, w3, d):
     """Compute the products of both halves, and of the unpaired middle value if d is odd."""
     half = d // 2
-    y0, y1, y2, y3 = _halves(float32_at(x), float32_at(x + 4 * (d - half)), w0, w1, w2, w3, half)
+    y0, y1, y2, y3 = _halves(float32_at(x), float32_at(x, d - half), w0, w1, w2, w3, half)
     if d % 2 == 0:
         return y0, y1, y2, y3
     middle = float32_at(x)[half]
@@ -84,61 +82,22 @@ def _bfloat16(x, w0, w1, w2, w3, d):
 
 
 @compiled
-def _int8(x, w0, w1, w2, w3, d):
-    vectorize()
-    y0 = y1 = y2 = y3 = _ZERO
-    for j in range(d):
-        y0 += x[j] * np.float32(w0[j])
-        y1 += x[j] * np.float32(w1[j])
-        y2 += x[j] * np.float32(w2[j])
-        y3 += x[j] * np.float32(w3[j])
-    return y0, y1, y2, y3
-
-
-@compiled
 def four_products(weight_format, x, w, scale, i, step, d):
     """Multiply the row at x with the rows i, i + step, i + 2 step and i + 3 step of a weight.
 
     Four distant rows are four streams for the hardware prefetcher; four adjacent rows would share a page, of which it
     follows one stream. A single int8 row is read at half the speed.
     """
-    if weight_format == FLOAT32:
-        row, next_row = w + 4 * i * d, 4 * step * d
-        return _float32(
-            float32_at(x), float32_at(row), float32_at(row + next_row), float32_at(row + 2 * next_row),
-            float32_at(row + 3 * next_row), d,
-        )  # fmt: skip
+    a, b, c, e = i, i + step, i + 2 * step, i + 3 * step
     if weight_format == BFLOAT16:
-        row, next_row = w + 4 * i * ((d + 1) // 2), 4 * step * ((d + 1) // 2)
-        return _bfloat16(
-            x, uint32_at(row), uint32_at(row + next_row), uint32_at(row + 2 * next_row), uint32_at(row + 3 * next_row),
-            d,
-        )  # fmt: skip
-    row, next_row = w + i * d, step * d
-    y0, y1, y2, y3 = _int8(
-        float32_at(x), int8_at(row), int8_at(row + next_row), int8_at(row + 2 * next_row), int8_at(row + 3 * next_row),
-        d,
-    )  # fmt: skip
+        n = (d + 1) // 2
+        return _bfloat16(x, uint32_at(w, a * n), uint32_at(w, b * n), uint32_at(w, c * n), uint32_at(w, e * n), d)
+    xs = float32_at(x)
+    if weight_format == FLOAT32:
+        return _unpacked(xs, float32_at(w, a * d), float32_at(w, b * d), float32_at(w, c * d), float32_at(w, e * d), d)
     scales = float32_at(scale)
-    return y0 * scales[i], y1 * scales[i + step], y2 * scales[i + 2 * step], y3 * scales[i + 3 * step]
-
-
-@compiled
-def _sums(x, d, pivot):
-    vectorize()
-    total, square = 0.0, 0.0
-    for j in range(d):
-        value = np.float64(x[j]) - pivot
-        total += value
-        square += value * value
-    return total, square
-
-
-@compiled
-def _copy(x, y, d):
-    vectorize()
-    for j in range(d):
-        y[j] = x[j]
+    y0, y1, y2, y3 = _unpacked(xs, int8_at(w, a * d), int8_at(w, b * d), int8_at(w, c * d), int8_at(w, e * d), d)
+    return y0 * scales[a], y1 * scales[b], y2 * scales[c], y3 * scales[e]
 
 
 @compiled
@@ -156,27 +115,20 @@ def _multiply_by_gain(y, weight, d):
 
 
 @compiled
-def _add_bias(y, bias, d):
-    vectorize()
-    for j in range(d):
-        y[j] += bias[j]
-
-
-@compiled
 def normalize(x, weight, bias, y, d, eps, centered):
     """Normalize the d numbers at x into y, in float64. x and y may be the same address."""
     pivot = np.float64(float32_at(x)[0]) if centered else 0.0
-    total, square = _sums(float32_at(x), d, pivot)
+    total, square = sums_around(float32_at(x), pivot, d)
     off = total / d if centered else 0.0
     variance = square / d - off * off
     variance = 0.0 if variance < 0 else variance  # NaN < 0 is False: NaN propagates
     if x != y:
-        _copy(float32_at(x), float32_at(y), d)
+        copy(float32_at(x), float32_at(y), d)
     _scale(float32_at(y), pivot + off, 1.0 / math.sqrt(variance + eps), d)
     if weight:
         _multiply_by_gain(float32_at(y), float32_at(weight), d)
     if bias:
-        _add_bias(float32_at(y), float32_at(bias), d)
+        add_to(float32_at(y), float32_at(bias), d)
 
 
 @compiled

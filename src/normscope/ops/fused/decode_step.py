@@ -13,7 +13,7 @@ from normscope.ops.fused.activations import gelu, gelu_tanh, silu
 from normscope.ops.fused.compiler import compiled, float32_at, float64_at, int64_at
 from normscope.ops.fused.decode_rows import apply_rotary, attend, four_products, normalize
 from normscope.ops.fused.math_functions import tanh
-from normscope.ops.fused.parallel import run_parallel
+from normscope.ops.fused.parallel import run_parallel, share
 
 # Fields of a layer's table: addresses of norms, matrices and the KV cache. The scale and bias of a matrix follow its
 # weight, and the bias of a norm follows its gain.
@@ -67,12 +67,12 @@ def _store_output(results, i, value, bias, epilogue, activation):
 
 
 @compiled
-def _linear_part(part, parts, kind, x, w, scale, bias, y, rows, d_in, d_out, epilogue, activation):
+def _linear_part(part, parts, size, x, matrix, y, d_in, d_out, epilogue):
     """Compute y = x w^T + bias for a part of the outputs, four at a time; the last part includes the remainder."""
-    fours = d_out // 4
-    for i in range(fours * part // parts, fours * (part + 1) // parts):
-        for r in range(rows):
-            results = float32_at(y + 4 * r * d_out)
+    (w, scale, bias), kind, activation, fours = matrix, size[WEIGHT_FORMAT], size[ACTIVATION], d_out // 4
+    for i in share(part, parts, fours):
+        for r in range(size[ROWS]):
+            results = float32_at(y, r * d_out)
             y0, y1, y2, y3 = four_products(kind, x + 4 * r * d_in, w, scale, i, fours, d_in)
             _store_output(results, i, y0, bias, epilogue, activation)
             _store_output(results, i + fours, y1, bias, epilogue, activation)
@@ -80,34 +80,32 @@ def _linear_part(part, parts, kind, x, w, scale, bias, y, rows, d_in, d_out, epi
             _store_output(results, i + 3 * fours, y3, bias, epilogue, activation)
     if part == parts - 1:
         for i in range(4 * fours, d_out):
-            for r in range(rows):
+            for r in range(size[ROWS]):
                 y0, _, _, _ = four_products(kind, x + 4 * r * d_in, w, scale, i, 0, d_in)
-                _store_output(float32_at(y + 4 * r * d_out), i, y0, bias, epilogue, activation)
+                _store_output(float32_at(y, r * d_out), i, y0, bias, epilogue, activation)
 
 
 @compiled
-def _attend_part(
-    part, parts, query, keys, values, y, scores, scores_stride, positions, rows, heads, kv_heads, e, row_stride,
-    head_stride, window,
-):  # fmt: skip
+def _attend_part(part, parts, size, layer):
     """Compute attention of each head of each row over the row's cache."""
-    pairs = rows * heads
-    for pair in range(pairs * part // parts, pairs * (part + 1) // parts):
+    heads, e, window = size[HEADS], size[HEAD_DIM], size[WINDOW]
+    for pair in share(part, parts, size[ROWS] * heads):
         r, h = pair // heads, pair % heads
-        count = int64_at(positions)[r] + 1
+        count = int64_at(size[POSITIONS])[r] + 1
         first = max(0, count - window) if window else 0
-        start = 4 * (r * row_stride + h * kv_heads // heads * head_stride + first * e)
-        at = 4 * pair * e
-        attend(query + at, keys + start, values + start, y + at, scores + 4 * pair * scores_stride, count - first, e)
+        start = 4 * (r * size[ROW_STRIDE] + h * size[KV_HEADS] // heads * size[HEAD_STRIDE] + first * e)
+        query, keys, values = size[QUERY] + 4 * pair * e, layer[KEYS] + start, layer[VALUES] + start
+        scores = size[SCORES] + 4 * pair * size[SCORES_STRIDE]
+        attend(query, keys, values, size[ATTENDED] + 4 * pair * e, scores, count - first, e)
 
 
 @compiled
-def _append_to_cache(new, cache, rows, kv_heads, e, row_stride, head_stride, positions):
+def _append_to_cache(new, cache, size):
     """Write the new keys or values to the cache."""
-    numbers, workspace = float32_at(new), float32_at(cache)
-    for r in range(rows):
+    numbers, workspace, kv_heads, e = float32_at(new), float32_at(cache), size[KV_HEADS], size[HEAD_DIM]
+    for r in range(size[ROWS]):
         for h in range(kv_heads):
-            start = r * row_stride + h * head_stride + int64_at(positions)[r] * e
+            start = r * size[ROW_STRIDE] + h * size[HEAD_STRIDE] + int64_at(size[POSITIONS])[r] * e
             for j in range(e):
                 workspace[start + j] = numbers[(r * kv_heads + h) * e + j]
 
@@ -134,12 +132,13 @@ def _normalize_all(x, weight, bias, y, size, fraction):
 
 
 @compiled
+def _pool_for(work, pool):
+    return pool[0] if work >= _MIN_PARALLEL_SIZE else 1, pool[1], pool[2], pool[3]
+
+
+@compiled
 def _linear(pool, size, x, matrix, y, d_in, d_out, epilogue):
-    threads = pool[0] if d_in * d_out >= _MIN_PARALLEL_SIZE else 1
-    arguments = (
-        size[WEIGHT_FORMAT], x, matrix[0], matrix[1], matrix[2], y, size[ROWS], d_in, d_out, epilogue, size[ACTIVATION],
-    )  # fmt: skip
-    run_parallel((threads, pool[1], pool[2], pool[3]), _linear_part, arguments)
+    run_parallel(_pool_for(d_in * d_out, pool), _linear_part, (size, x, matrix, y, d_in, d_out, epilogue))
 
 
 @compiled
@@ -149,25 +148,19 @@ def _matrix(layer, field):
 
 @compiled
 def _attention(pool, size, fraction, layer):
-    rows, d, heads, kv_heads, e = size[ROWS], size[WIDTH], size[HEADS], size[KV_HEADS], size[HEAD_DIM]
+    d, heads, kv_heads, e = size[WIDTH], size[HEADS], size[KV_HEADS], size[HEAD_DIM]
     x, query, key, value = size[NORMED], size[QUERY], size[KEY], size[VALUE]
     _linear(pool, size, x, _matrix(layer, Q), query, d, heads * e, SET)
     _linear(pool, size, x, _matrix(layer, K), key, d, kv_heads * e, SET)
     _linear(pool, size, x, _matrix(layer, V), value, d, kv_heads * e, SET)
     _norm_and_rotate(query, size, fraction, (layer[Q_NORM], layer[Q_NORM + 1]), heads)
     _norm_and_rotate(key, size, fraction, (layer[K_NORM], layer[K_NORM + 1]), kv_heads)
-    row_stride, head_stride, positions = size[ROW_STRIDE], size[HEAD_STRIDE], size[POSITIONS]
-    _append_to_cache(key, layer[KEYS], rows, kv_heads, e, row_stride, head_stride, positions)
-    _append_to_cache(value, layer[VALUES], rows, kv_heads, e, row_stride, head_stride, positions)
+    _append_to_cache(key, layer[KEYS], size)
+    _append_to_cache(value, layer[VALUES], size)
     seen = 0
-    for r in range(rows):
-        seen += int64_at(positions)[r] + 1
-    arguments = (
-        query, layer[KEYS], layer[VALUES], size[ATTENDED], size[SCORES], size[SCORES_STRIDE], positions, rows, heads,
-        kv_heads, e, row_stride, head_stride, size[WINDOW],
-    )  # fmt: skip
-    threads = pool[0] if seen * heads * e >= _MIN_PARALLEL_SIZE else 1
-    run_parallel((threads, pool[1], pool[2], pool[3]), _attend_part, arguments)
+    for r in range(size[ROWS]):
+        seen += int64_at(size[POSITIONS])[r] + 1
+    run_parallel(_pool_for(seen * heads * e, pool), _attend_part, (size, layer))
     _linear(pool, size, size[ATTENDED], _matrix(layer, OUT), size[STREAM], heads * e, d, ADD)
 
 
@@ -185,11 +178,11 @@ def _mlp(pool, size, layer):
 def _embed(size):
     d, stream = size[WIDTH], float32_at(size[STREAM])
     for r in range(size[ROWS]):
-        row = float32_at(size[EMBEDDING] + 4 * d * int64_at(size[TOKENS])[r])
+        row = float32_at(size[EMBEDDING], d * int64_at(size[TOKENS])[r])
         for j in range(d):
             stream[r * d + j] = row[j]
         if size[POSITION_EMBEDDING]:
-            position = float32_at(size[POSITION_EMBEDDING] + 4 * d * int64_at(size[POSITIONS])[r])
+            position = float32_at(size[POSITION_EMBEDDING], d * int64_at(size[POSITIONS])[r])
             for j in range(d):
                 stream[r * d + j] += position[j]
 
@@ -203,15 +196,14 @@ def advance(pool, sizes, fractions):
     if size[EMBEDDING_NORM]:
         _normalize_all(stream, size[INPUT_NORM], size[INPUT_NORM + 1], stream, size, fraction)
     for i in range(size[LAYERS]):
-        layer = int64_at(size[LAYER_TABLE] + 8 * LAYER_FIELDS * i)
+        layer = int64_at(size[LAYER_TABLE], LAYER_FIELDS * i)
         _normalize_all(stream, layer[NORM1], layer[NORM1 + 1], normed, size, fraction)
         _attention(pool, size, fraction, layer)
         _normalize_all(stream, layer[NORM2], layer[NORM2 + 1], normed, size, fraction)
         _mlp(pool, size, layer)
     _normalize_all(stream, size[FINAL_NORM], size[FINAL_NORM + 1], normed, size, fraction)
-    rows, vocabulary, head = size[ROWS], size[VOCABULARY], (size[HEAD], size[HEAD + 1], size[HEAD + 2])
-    _linear(pool, size, normed, head, size[LOGITS], size[WIDTH], vocabulary, SET)
+    _linear(pool, size, normed, _matrix(size, HEAD), size[LOGITS], size[WIDTH], size[VOCABULARY], SET)
     if fraction[CAP] > 0:
         cap, logits = np.float32(fraction[CAP]), float32_at(size[LOGITS])
-        for i in range(rows * vocabulary):
+        for i in range(size[ROWS] * size[VOCABULARY]):
             logits[i] = cap * tanh(logits[i] / cap)

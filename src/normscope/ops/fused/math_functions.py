@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
-from normscope.ops.fused.compiler import compiled, fma
+from normscope.ops.fused.compiler import compiled, fma, instruction
 
 _ONE, _TWO, _HALF = np.float32(1.0), np.float32(2.0), np.float32(0.5)
 
@@ -57,15 +56,12 @@ _AS_WRITTEN = ("contract",)
 def _call_of_two(name: str) -> Any:
     """Return an LLVM intrinsic of two float32 numbers."""
 
-    def function(_: Any, a: Any, b: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            kind = ir.FloatType()
-            called = builder.module.declare_intrinsic(name, [kind], ir.FunctionType(kind, [kind, kind]))
-            return builder.call(called, arguments)
+    @instruction(types.float32, types.float32, types.float32)
+    def function(builder: Any, a: Any, b: Any) -> Any:
+        called = builder.module.declare_intrinsic(name, [a.type], ir.FunctionType(a.type, [a.type, b.type]))
+        return builder.call(called, [a, b])
 
-        return types.float32(types.float32, types.float32), generate
-
-    return intrinsic(function)
+    return function
 
 
 _with_sign_of = _call_of_two("llvm.copysign")
@@ -73,25 +69,17 @@ maximum = _call_of_two("llvm.maximum")
 """The maximum of two numbers; NaN if either is NaN. Unlike comparisons, LLVM vectorizes it in reductions."""
 
 
-@intrinsic
-def _minus(_: Any, a: Any, b: Any) -> Any:
+@instruction(types.float32, types.float32, types.float32)
+def _minus(builder: Any, a: Any, b: Any) -> Any:
     """a - b, never combined with the operation that computed a."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.fsub(*arguments, flags=_AS_WRITTEN)
-
-    return a(a, a), generate
+    return builder.fsub(a, b, flags=_AS_WRITTEN)
 
 
-@intrinsic
-def _half_power(_: Any, shifted: Any) -> Any:
+@instruction(types.float32, types.float32)
+def _half_power(builder: Any, shifted: Any) -> Any:
     """2^(n - 1), where the low bits of `shifted` hold n + 126, which is shifted into the exponent bits."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        bits = ir.IntType(32)
-        return builder.bitcast(builder.shl(builder.bitcast(arguments[0], bits), bits(23)), ir.FloatType())
-
-    return types.float32(types.float32), generate
+    bits = ir.IntType(32)
+    return builder.bitcast(builder.shl(builder.bitcast(shifted, bits), bits(23)), ir.FloatType())
 
 
 @compiled

@@ -9,9 +9,8 @@ from typing import Any
 
 from llvmlite import binding, ir
 from numba import types
-from numba.extending import intrinsic
 
-from normscope.ops.fused.compiler import compiled
+from normscope.ops.fused.compiler import compiled, instruction
 
 _FEATURES = binding.get_host_cpu_features()
 # A vector is a register; two make a panel. The tile's sums take half of the registers that there are, 32 or 16.
@@ -50,46 +49,40 @@ def _fma(module: Any) -> Any:
 
 
 def _tile_product(adds: bool) -> Any:
-    def product(_: Any, a: Any, row: Any, step: Any, b: Any, width: Any, c: Any, breadth: Any, steps: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            a, row, step, b, width, c, breadth, steps = arguments
-            fma, tile = _fma(builder.module), [(i, v) for i in range(ROWS) for v in range(0, PANEL, LANES)]
-            offsets = [builder.add(builder.mul(breadth, _INT64(i)), _INT64(v)) for i, v in tile]
-            before, loop, after = builder.block, builder.append_basic_block(), builder.append_basic_block()
-            builder.cbranch(builder.icmp_signed(">", steps, _INT64(0)), loop, after)
+    @instruction(types.void, *[types.int64] * 8)
+    def product(
+        builder: Any, a: Any, row: Any, step: Any, b: Any, width: Any, c: Any, breadth: Any, steps: Any
+    ) -> None:
+        fma, tile = _fma(builder.module), [(i, v) for i in range(ROWS) for v in range(0, PANEL, LANES)]
+        offsets = [builder.add(builder.mul(breadth, _INT64(i)), _INT64(v)) for i, v in tile]
+        before, loop, after = builder.block, builder.append_basic_block(), builder.append_basic_block()
+        builder.cbranch(builder.icmp_signed(">", steps, _INT64(0)), loop, after)
 
-            builder.position_at_end(loop)
-            t, sums = builder.phi(_INT64), [builder.phi(_VECTOR) for _ in tile]
-            along, down = builder.mul(t, step), builder.mul(t, width)
-            ours = [
-                _everywhere(
-                    builder, builder.load(_number_at(builder, a, builder.add(along, builder.mul(row, _INT64(i)))))
-                )
-                for i in range(ROWS)
-            ]
-            theirs = {v: _load(builder, b, builder.add(down, _INT64(v))) for v in range(0, PANEL, LANES)}
-            results = [
-                builder.call(fma, [ours[i], theirs[v], so_far]) for (i, v), so_far in zip(tile, sums, strict=True)
-            ]
-            following = builder.add(t, _INT64(1))
-            builder.cbranch(builder.icmp_signed("<", following, steps), loop, after)
+        builder.position_at_end(loop)
+        t, sums = builder.phi(_INT64), [builder.phi(_VECTOR) for _ in tile]
+        along, down = builder.mul(t, step), builder.mul(t, width)
+        ours = [
+            _everywhere(builder, builder.load(_number_at(builder, a, builder.add(along, builder.mul(row, _INT64(i))))))
+            for i in range(ROWS)
+        ]
+        theirs = {v: _load(builder, b, builder.add(down, _INT64(v))) for v in range(0, PANEL, LANES)}
+        results = [builder.call(fma, [ours[i], theirs[v], so_far]) for (i, v), so_far in zip(tile, sums, strict=True)]
+        following = builder.add(t, _INT64(1))
+        builder.cbranch(builder.icmp_signed("<", following, steps), loop, after)
 
-            builder.position_at_end(after)
-            totals = [builder.phi(_VECTOR) for _ in tile]
-            zero = ir.Constant(_VECTOR, None)
-            t.add_incoming(_INT64(0), before)
-            t.add_incoming(following, loop)
-            for so_far, total, result in zip(sums, totals, results, strict=True):
-                for value in (so_far, total):
-                    value.add_incoming(zero, before)
-                    value.add_incoming(result, loop)
-            for at, total in zip(offsets, totals, strict=True):
-                _store(builder, builder.fadd(_load(builder, c, at), total) if adds else total, c, at)
-            return context.get_dummy_value()
+        builder.position_at_end(after)
+        totals = [builder.phi(_VECTOR) for _ in tile]
+        zero = ir.Constant(_VECTOR, None)
+        t.add_incoming(_INT64(0), before)
+        t.add_incoming(following, loop)
+        for so_far, total, result in zip(sums, totals, results, strict=True):
+            for value in (so_far, total):
+                value.add_incoming(zero, before)
+                value.add_incoming(result, loop)
+        for at, total in zip(offsets, totals, strict=True):
+            _store(builder, builder.fadd(_load(builder, c, at), total) if adds else total, c, at)
 
-        return types.void(*[types.int64] * 8), generate
-
-    return intrinsic(product)
+    return product
 
 
 times = _tile_product(adds=False)
@@ -102,57 +95,39 @@ plus_times = _tile_product(adds=True)
 """Same, added to c. The new sums are computed separately, so that long sums have the accuracy of a sum of sums."""
 
 
-@intrinsic
-def scale_panel(_: Any, x: Any, y: Any, factor: Any) -> Any:
+@instruction(types.void, types.int64, types.int64, types.float32)
+def scale_panel(builder: Any, x: Any, y: Any, factor: Any) -> None:
     """y = x * factor for PANEL adjacent numbers. LLVM would unroll a loop of fixed length into scalars."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, y, factor = arguments
-        factors = _everywhere(builder, factor)
-        for v in range(0, PANEL, LANES):
-            _store(builder, builder.fmul(_load(builder, x, _INT64(v)), factors), y, _INT64(v))
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.float32), generate
+    factors = _everywhere(builder, factor)
+    for v in range(0, PANEL, LANES):
+        _store(builder, builder.fmul(_load(builder, x, _INT64(v)), factors), y, _INT64(v))
 
 
-@intrinsic
-def invert_panel(_: Any, x: Any) -> Any:
+@instruction(types.void, types.int64)
+def invert_panel(builder: Any, x: Any) -> None:
     """Replace PANEL adjacent numbers x with 1 / x."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        (x,) = arguments
-        ones = _everywhere(builder, _FLOAT(1.0))
-        for v in range(0, PANEL, LANES):
-            _store(builder, builder.fdiv(ones, _load(builder, x, _INT64(v))), x, _INT64(v))
-        return context.get_dummy_value()
-
-    return types.void(types.int64), generate
+    ones = _everywhere(builder, _FLOAT(1.0))
+    for v in range(0, PANEL, LANES):
+        _store(builder, builder.fdiv(ones, _load(builder, x, _INT64(v))), x, _INT64(v))
 
 
-@intrinsic
-def _transpose_square(_: Any, x: Any, width: Any, y: Any, breadth: Any) -> Any:
+@instruction(types.void, *[types.int64] * 4)
+def _transpose_square(builder: Any, x: Any, width: Any, y: Any, breadth: Any) -> None:
     """Transpose LANES x LANES numbers by swapping adjacent elements, then pairs, then fours, and so on."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, width, y, breadth = arguments
-        rows = [_load(builder, x, builder.mul(width, _INT64(i))) for i in range(LANES)]
-        distance = 1
-        while distance < LANES:
-            upper = [j if not j & distance else LANES + j - distance for j in range(LANES)]
-            lower = [j + distance if not j & distance else LANES + j for j in range(LANES)]
-            for i in range(LANES):
-                if not i & distance:
-                    pair = rows[i], rows[i + distance]
-                    for at, lanes in ((i, upper), (i + distance, lower)):
-                        order = ir.Constant(ir.VectorType(_LANE, LANES), [_LANE(lane) for lane in lanes])
-                        rows[at] = builder.shuffle_vector(*pair, order)
-            distance *= 2
+    rows = [_load(builder, x, builder.mul(width, _INT64(i))) for i in range(LANES)]
+    distance = 1
+    while distance < LANES:
+        upper = [j if not j & distance else LANES + j - distance for j in range(LANES)]
+        lower = [j + distance if not j & distance else LANES + j for j in range(LANES)]
         for i in range(LANES):
-            _store(builder, rows[i], y, builder.mul(breadth, _INT64(i)))
-        return context.get_dummy_value()
-
-    return types.void(*[types.int64] * 4), generate
+            if not i & distance:
+                pair = rows[i], rows[i + distance]
+                for at, lanes in ((i, upper), (i + distance, lower)):
+                    order = ir.Constant(ir.VectorType(_LANE, LANES), [_LANE(lane) for lane in lanes])
+                    rows[at] = builder.shuffle_vector(*pair, order)
+        distance *= 2
+    for i in range(LANES):
+        _store(builder, rows[i], y, builder.mul(breadth, _INT64(i)))
 
 
 @compiled

@@ -9,7 +9,7 @@ threads.
 import numpy as np
 
 from normscope.ops.fused.compiler import compiled, float32_at, float64_at, int32_at, stack_buffer, vectorize
-from normscope.ops.fused.parallel import run_parallel
+from normscope.ops.fused.parallel import run_parallel, share
 
 (COUNT, MEAN, SECOND, THIRD, FOURTH, MINIMUM, MAXIMUM, ZEROS, NON_FINITE) = range(NUM_FIELDS := 9)
 """Fields of a result: count of finite values, mean, sums of powers of the deviations, minimum, maximum, count of zeros,
@@ -110,9 +110,9 @@ def _merge(result, n, mean, second, third, fourth):
 def _measure_part(part, parts, x, count, blocks, result):
     """Compute the moments of each block of one thread; blocks do not depend on the number of threads."""
     chunks = (count + _CHUNK - 1) // _CHUNK
-    for block in range(blocks * part // parts, blocks * (part + 1) // parts):
-        found = float64_at(result + 8 * NUM_FIELDS * block)
-        for chunk in range(chunks * block // blocks, chunks * (block + 1) // blocks):
+    for block in share(part, parts, blocks):
+        found = float64_at(result, NUM_FIELDS * block)
+        for chunk in share(block, blocks, chunks):
             n = min(_CHUNK, count - chunk * _CHUNK)
             at = x + 4 * chunk * _CHUNK
             zeros, non_finite, minimum, maximum = _count(int32_at(at), n)
@@ -133,7 +133,7 @@ def _merge_blocks(blocks, result):
     """Merge the moments of all blocks into the first row."""
     total = float64_at(result)
     for block in range(1, blocks):
-        found = float64_at(result + 8 * NUM_FIELDS * block)
+        found = float64_at(result, NUM_FIELDS * block)
         total[ZEROS] += found[ZEROS]
         total[NON_FINITE] += found[NON_FINITE]
         total[MINIMUM] = min(total[MINIMUM], found[MINIMUM])
@@ -166,4 +166,4 @@ def _add_row(x, squares, largest, active, d):
 def columns(x, rows, d, squares, largest, active):
     """Accumulate per column the sum of squares (float64), the maximum magnitude and the nonzero count (float32)."""
     for r in range(rows):
-        _add_row(float32_at(x + 4 * r * d), float64_at(squares), float32_at(largest), float32_at(active), d)
+        _add_row(float32_at(x, r * d), float64_at(squares), float32_at(largest), float32_at(active), d)

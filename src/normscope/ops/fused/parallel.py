@@ -11,7 +11,15 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from normscope.ops.fused.compiler import compiled
+
 _INT64, _INT32, _BYTES = ir.IntType(64), ir.IntType(32), ir.IntType(8).as_pointer()
+
+
+@compiled
+def share(part, parts, count):
+    """Return the range of `count` rows, blocks or other tasks that one part of the threads processes."""
+    return range(count * part // parts, count * (part + 1) // parts)
 
 
 @intrinsic

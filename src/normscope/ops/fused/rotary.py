@@ -15,8 +15,8 @@ import math
 import numpy as np
 
 from normscope.ops.fused.compiler import compiled, float32_at, float64_at, stack_buffer, vectorize
-from normscope.ops.fused.parallel import run_parallel
-from normscope.ops.fused.vector_loops import fill
+from normscope.ops.fused.parallel import run_parallel, share
+from normscope.ops.fused.vector_loops import copy, fill, sum_blocks
 from normscope.ops.registry import MAX_HEAD_DIM
 
 _MAX_ROWS = 16  # rows whose scales are computed together
@@ -25,9 +25,9 @@ _room_for_rows = stack_buffer(3 * _MAX_ROWS)
 
 
 @compiled
-def _rotate_tokens(x, cos, sin, y, first, last, positions, heads, half, sign):
+def _rotate_tokens(x, cos, sin, y, tokens, positions, heads, half, sign):
     vectorize()
-    for i in range(first, last):
+    for i in tokens:
         position = i % positions * half
         for row in range(i * heads, (i + 1) * heads):
             a, b = 2 * row * half, (2 * row + 1) * half
@@ -39,19 +39,22 @@ def _rotate_tokens(x, cos, sin, y, first, last, positions, heads, half, sign):
 
 
 @compiled
-def _rotary_part(part, parts, x, cos, sin, y, tokens, positions, heads, half, inverse):
-    """Compute y for the tokens of one thread. The inverse rotates by the opposite angle."""
-    first, last = tokens * part // parts, tokens * (part + 1) // parts
-    _rotate_tokens(
-        float32_at(x), float32_at(cos), float32_at(sin), float32_at(y), first, last, positions, heads, half,
-        -1.0 if inverse else 1.0,
-    )  # fmt: skip
+def _rotary_part(part, parts, arrays, sizes, inverse):
+    x, cos, sin, y = arrays
+    (tokens, positions, heads, half), sign = sizes, -1.0 if inverse else 1.0
+    xs, cosines, sines, ys = float32_at(x), float32_at(cos), float32_at(sin), float32_at(y)
+    _rotate_tokens(xs, cosines, sines, ys, share(part, parts, tokens), positions, heads, half, sign)
 
 
 @compiled
-def apply_rotary(pool, x, cos, sin, y, tokens, positions, heads, half, inverse):
-    """Rotate all tokens by the angles of their positions, or by the inverse. Arrays are passed as addresses."""
-    run_parallel(pool, _rotary_part, (x, cos, sin, y, tokens, positions, heads, half, inverse))
+def apply_rotary(pool, arrays, sizes, inverse):
+    """Rotate all tokens by the angles of their positions, or by the opposite angles.
+
+    Args:
+        arrays: addresses of x, cos, sin and y.
+        sizes: tokens, positions, heads and pairs of features.
+    """
+    run_parallel(pool, _rotary_part, (arrays, sizes, inverse))
 
 
 @compiled
@@ -80,10 +83,10 @@ def _finalize(squares, scales, rows, e, eps):
 
 
 @compiled
-def _rms_norm_rotary_rows(x, weight, cos, sin, matrices, scales, y, first, last, positions, heads, half):
+def _rms_norm_rotary_rows(x, weight, cos, sin, matrices, scales, y, first, last, sizes):
     """Compute y for some rows with known scales."""
     vectorize()
-    row = first
+    (_, positions, heads, half), row = sizes, first
     while row < last:
         token = row // heads
         position = token % positions * half
@@ -104,36 +107,33 @@ def _rms_norm_rotary_rows(x, weight, cos, sin, matrices, scales, y, first, last,
 
 
 @compiled
-def _forward_part(part, parts, x, weight, cos, sin, y, tokens, positions, heads, half, eps):
+def _forward_part(part, parts, arrays, sizes, eps):
     """Compute y for the tokens of one thread."""
-    workspace, e = _room_for_rows(), 2 * half
-    matrices, squares, scales = (
-        float64_at(_room_for_features()),
-        float64_at(workspace),
-        float64_at(workspace + 8 * _MAX_ROWS),
-    )
-    row, end = tokens * part // parts * heads, tokens * (part + 1) // parts * heads
+    x, weight, cos, sin, y = arrays
+    tokens, _, heads, half = sizes
+    mine, workspace = share(part, parts, tokens), _room_for_rows()
+    w, cosines, sines, matrices = float32_at(weight), float32_at(cos), float32_at(sin), float64_at(_room_for_features())
+    squares, scales, e = float64_at(workspace), float64_at(workspace, _MAX_ROWS), 2 * half
+    row, end = mine.start * heads, mine.stop * heads
     while row < end:
         last = min(row + _rows_per_pass(heads, half), end)
-        _measure(float32_at(x + 4 * row * e), squares, last - row, e)
+        _measure(float32_at(x, row * e), squares, last - row, e)
         _finalize(squares, scales, last - row, e, eps)
-        _rms_norm_rotary_rows(
-            float32_at(x), float32_at(weight), float32_at(cos), float32_at(sin), matrices, scales, float32_at(y),
-            row, last, positions, heads, half,
-        )  # fmt: skip
+        _rms_norm_rotary_rows(float32_at(x), w, cosines, sines, matrices, scales, float32_at(y), row, last, sizes)
         row = last
 
 
 @compiled
-def rms_norm_rotary(pool, x, weight, cos, sin, y, tokens, positions, heads, half, eps):
-    """Apply the RMS norm with its gain, then the rotation, to all rows."""
-    run_parallel(pool, _forward_part, (x, weight, cos, sin, y, tokens, positions, heads, half, eps))
+def rms_norm_rotary(pool, arrays, sizes, eps):
+    """Apply the RMS norm with its gain, then the rotation. The arrays are x, weight, cos, sin and y."""
+    run_parallel(pool, _forward_part, (arrays, sizes, eps))
 
 
 @compiled
-def _unrotate_and_sum(x, weight, cos, sin, g, unrotated, squares, dots, first, last, positions, heads, half):
+def _unrotate_and_sum(x, weight, cos, sin, g, unrotated, squares, dots, first, last, sizes):
     """Undo the rotation of g; sum x x and v x over each row, with v = unrotated weight."""
     vectorize()
+    _, positions, heads, half = sizes
     for row in range(first, last):
         a, b, position = 2 * row * half, (2 * row + 1) * half, row // heads % positions * half
         u, v = 2 * (row - first) * half, (2 * (row - first) + 1) * half
@@ -178,62 +178,44 @@ def _add_weight_grad(x, unrotated, scales, dweight, rows, e):
 
 
 @compiled
-def _backward_block(x, weight, cos, sin, g, dx, dweight, first, end, positions, heads, half, eps, needs_grad):
-    """Compute dx of some rows, and their contribution to the gradient of the gain.
+def _backward_part(part, parts, arrays, sizes, blocks, eps, needs_grad):
+    """Compute dx of the blocks of tokens of one thread, and the contribution of each block to the gradient of the gain.
 
     With v = (unrotated g) weight: dx = scale (v - x scale^2 mean(v x)).
     """
-    workspace, e, w = _room_for_rows(), 2 * half, float32_at(weight)
-    squares, scales = float64_at(workspace), float64_at(workspace + 8 * _MAX_ROWS)
-    dots, unrotated = float64_at(workspace + 16 * _MAX_ROWS), float64_at(_room_for_features())
-    if needs_grad:
-        fill(float64_at(dweight), 0.0, e)
-    row = first
-    while row < end:
-        last = min(row + _rows_per_pass(heads, half), end)
-        xs, rows = float32_at(x + 4 * row * e), last - row
-        _unrotate_and_sum(
-            float32_at(x), w, float32_at(cos), float32_at(sin), float32_at(g), unrotated, squares, dots,
-            row, last, positions, heads, half,
-        )  # fmt: skip
-        _finalize_backward(squares, scales, dots, rows, e, eps)
-        _gradient(xs, w, unrotated, scales, dots, float32_at(dx + 4 * row * e), rows, e)
+    x, weight, cos, sin, g, dx, sums = arrays
+    tokens, _, heads, half = sizes
+    workspace, e, unrotated = _room_for_rows(), 2 * half, float64_at(_room_for_features())
+    w, cosines, sines, gs = float32_at(weight), float32_at(cos), float32_at(sin), float32_at(g)
+    squares, scales = float64_at(workspace), float64_at(workspace, _MAX_ROWS)
+    dots = float64_at(workspace, 2 * _MAX_ROWS)
+    for block in share(part, parts, blocks):
+        mine, dweight = share(block, blocks, tokens), float64_at(sums, block * e)
         if needs_grad:
-            _add_weight_grad(xs, unrotated, scales, float64_at(dweight), rows, e)
-        row = last
+            fill(dweight, 0.0, e)
+        row, end = mine.start * heads, mine.stop * heads
+        while row < end:
+            last = min(row + _rows_per_pass(heads, half), end)
+            xs, rows = float32_at(x, row * e), last - row
+            _unrotate_and_sum(float32_at(x), w, cosines, sines, gs, unrotated, squares, dots, row, last, sizes)
+            _finalize_backward(squares, scales, dots, rows, e, eps)
+            _gradient(xs, w, unrotated, scales, dots, float32_at(dx, row * e), rows, e)
+            if needs_grad:
+                _add_weight_grad(xs, unrotated, scales, dweight, rows, e)
+            row = last
 
 
 @compiled
-def _backward_part(
-    part, parts, x, weight, cos, sin, g, dx, sums, blocks, tokens, positions, heads, half, eps, needs_grad
-):
-    """Process the blocks of tokens of one thread."""
-    for b in range(blocks * part // parts, blocks * (part + 1) // parts):
-        _backward_block(
-            x, weight, cos, sin, g, dx, sums + 16 * b * half,
-            tokens * b // blocks * heads, tokens * (b + 1) // blocks * heads, positions, heads, half, eps, needs_grad,
-        )  # fmt: skip
+def rms_norm_rotary_backward(pool, arrays, dweight, sizes, blocks, eps):
+    """Compute dx and, if its address is given, dweight.
 
-
-@compiled
-def _sum_blocks(sums, result, blocks, e):
-    """Sum over all blocks, in order, into the first one."""
-    vectorize()
-    for b in range(1, blocks):
-        for j in range(e):
-            sums[j] += sums[b * e + j]
-    for j in range(e):
-        result[j] = sums[j]
-
-
-@compiled
-def rms_norm_rotary_backward(
-    pool, x, weight, cos, sin, g, dx, dweight, sums, blocks, tokens, positions, heads, half, eps,
-    needs_grad,
-):  # fmt: skip
-    """Compute dx and, if needed, dweight. `sums` holds blocks * e float64 numbers."""
-    run_parallel(pool, _backward_part,
-        (x, weight, cos, sin, g, dx, sums, blocks, tokens, positions, heads, half, eps, needs_grad),
-    )  # fmt: skip
-    if needs_grad:
-        _sum_blocks(float64_at(sums), float32_at(dweight), blocks, 2 * half)
+    Args:
+        arrays: addresses of x, weight, cos, sin, g, dx and, for dweight, of one row of float64 sums for each block.
+        sizes: as in `apply_rotary`.
+        blocks: the number of blocks of tokens.
+    """
+    run_parallel(pool, _backward_part, (arrays, sizes, blocks, eps, dweight != 0))
+    if dweight:
+        e, sums = 2 * sizes[3], float64_at(arrays[6])
+        sum_blocks(sums, blocks, e)
+        copy(sums, float32_at(dweight), e)

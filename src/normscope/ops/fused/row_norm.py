@@ -18,7 +18,7 @@ import numpy as np
 
 from normscope.ops.fused.accumulation import is_float32_safe, low_part
 from normscope.ops.fused.compiler import byte_at, compiled, float32_at, float64_at, fma, stack_buffer, vectorize
-from normscope.ops.fused.parallel import run_parallel
+from normscope.ops.fused.parallel import run_parallel, share
 from normscope.ops.fused.vector_loops import add, fill
 
 MAX_ROWS = 8  # maximum number of rows processed together
@@ -95,20 +95,21 @@ def _forward_part(
     has_shift,
 ):  # fmt: skip
     """Compute y for the rows of one thread."""
-    i, last, few = rows * part // parts, rows * (part + 1) // parts, rows_per_pass(d)
-    workspace = _workspace()
-    squares, scales, zeros = float64_at(workspace), float64_at(workspace + 8 * few), workspace + 16 * few
+    mine, few, workspace = share(part, parts, rows), rows_per_pass(d), _workspace()
+    squares, scales, zeros = float64_at(workspace), float64_at(workspace, few), float64_at(workspace, 2 * few)
+    i, last = mine.start, mine.stop
     while i < last:
-        count, xs, ys = min(few, last - i), float32_at(x + 4 * i * d), float32_at(y + 4 * i * d)
+        at, count = i * d, min(few, last - i)
+        xs, ys = float32_at(x, at), float32_at(y, at)
         if has_residual:
-            add(xs, float32_at(branch + 4 * i * d), float32_at(total + 4 * i * d), count * d)
-            xs = float32_at(total + 4 * i * d)
+            add(xs, float32_at(branch, at), float32_at(total, at), count * d)
+            xs = float32_at(total, at)
         if has_mask:
             count = mask_run_length(mask, i, i + count)
         if has_mask and byte_at(mask)[i] == 0:
             fill(ys, np.float32(0.0), count * d)
         else:
-            centers = float64_at(means + 8 * i if centered else zeros)
+            centers = float64_at(means, i) if centered else zeros
             _measure(xs, centers, squares, count, d, centered)
             _finalize(xs, centers, squares, scales, count, d, eps, centered)
             _standardize(

@@ -1,4 +1,6 @@
-"""Elementwise loops over contiguous numbers, shared by several kernels."""
+"""Loops over contiguous numbers, shared by several kernels."""
+
+import numpy as np
 
 from normscope.ops.fused.compiler import compiled, vectorize
 
@@ -8,6 +10,14 @@ def fill(numbers, value, count):
     vectorize()
     for j in range(count):
         numbers[j] = value
+
+
+@compiled
+def copy(numbers, result, count):
+    """Copy, with a conversion if the types differ."""
+    vectorize()
+    for j in range(count):
+        result[j] = numbers[j]
 
 
 @compiled
@@ -22,3 +32,24 @@ def add_to(numbers, more, count):
     vectorize()
     for j in range(count):
         numbers[j] += more[j]
+
+
+@compiled
+def sums_around(x, pivot, count):
+    """Return the sum of x - pivot, and of its square."""
+    vectorize()
+    total, square = 0.0, 0.0
+    for j in range(count):
+        value = np.float64(x[j]) - pivot
+        total += value
+        square += value * value
+    return total, square
+
+
+@compiled
+def sum_blocks(sums, blocks, count):
+    """Add all blocks of `count` numbers to the first, in order."""
+    vectorize()
+    for block in range(1, blocks):
+        for j in range(count):
+            sums[j] += sums[block * count + j]

@@ -4,18 +4,18 @@
 ones. The input and the mean of each group are saved for the backward pass.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from normscope.ops.buffers import (
     address,
-    constant_vector,
     empty_float32,
     empty_float64,
     match_layout,
     match_parameter,
+    parameter_or,
     to_contiguous_float32,
 )
 from normscope.ops.norm import reference
@@ -35,9 +35,9 @@ _SCOPES = {
 
 
 class ChannelNormConfig(NamedTuple):
-    """A `ChannelLayout`, with the memory format as a flag, and the arguments of the norm."""
+    """A `ChannelLayout`, and the arguments of the norm."""
 
-    spatial_last: bool
+    memory_format: str
     batch: int
     channels: int
     spatial: int
@@ -48,56 +48,30 @@ class ChannelNormConfig(NamedTuple):
     channels_last: bool
     """Whether the tensor itself, rather than its layout, is channels-last."""
 
-    @classmethod
-    def of(cls, layout: ChannelLayout, eps: float, centered: bool, channels_last: bool) -> "ChannelNormConfig":
-        return cls(layout.memory_format == "contiguous", *layout[1:], eps, centered, channels_last)
-
     @property
     def layout(self) -> ChannelLayout:
-        return ChannelLayout("contiguous" if self.spatial_last else "channels_last", *self[1:6])
+        return ChannelLayout(*self[:6])
 
     @property
     def blocks(self) -> int:
         """The number of blocks for summation. It depends on the size alone, so results are deterministic."""
         return max(1, min(64, self.spatial // 32))
 
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """The sizes that the kernels of the memory format take."""
-        if self.spatial_last:
-            layout = self.layout
-            planes = layout.planes_per_group
-            return layout.groups, planes, self.channels, self.spatial, self.group_size, self.across_batch
-        return self.batch, self.blocks, self.spatial, self.channels, self.group_size
 
-
-def _forward(
-    config: ChannelNormConfig,
-    given: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    mask: Tensor | None,
-    means: Tensor | None,
-    squares: Tensor | None,
-) -> tuple[Tensor, ...]:
+def _forward(config: ChannelNormConfig, *tensors: Any) -> tuple[Tensor, ...]:
     """Return the result, and the mean, second moment and count of each group."""
-    layout, x, mask = config.layout, _to_memory_format(config, given), None if mask is None else mask.contiguous()
-    gain = constant_vector(1.0, layout.channels) if weight is None else to_contiguous_float32(weight)
-    shift = constant_vector(0.0, layout.channels) if bias is None else to_contiguous_float32(bias)
-    y, pool = torch.empty_like(x), thread_pool_for(x.numel())
-    found_means, found_squares = (
-        empty_float64(layout.groups) if t is None else t.double().clone() for t in (means, squares)
-    )
-    counts = empty_float64(layout.groups if config.spatial_last else config.batch * config.blocks)
-    arrays = [*map(address, (x, gain, shift, mask, y, found_means, found_squares, counts))]
-    flags = config.eps, config.centered, mask is not None, squares is not None
-    if config.spatial_last:
-        run_kernel("channel_norm", "forward", pool, *arrays, *config.sizes, *flags)
-    else:
+    given, weight, bias, mask, means, squares = tensors
+    (x, gain, mask), groups = _kernel_inputs(config, given, weight, mask), config.layout.groups
+    shift, y = parameter_or(0.0, bias, config.channels), torch.empty_like(x)
+    results = [empty_float64(groups) if t is None else t.double().clone() for t in (means, squares)]
+    counts, workspace = empty_float64(groups), None
+    if config.memory_format == "channels_last":
+        counts = empty_float64(config.batch * config.blocks)
         workspace = empty_float64((3 + 2 * config.blocks) * config.batch * config.channels)
-        run_kernel("channels_last_norm", "forward", pool, *arrays, workspace.data_ptr(), *config.sizes, *flags)
-        counts = (counts[: config.batch] * config.group_size).repeat_interleave(layout.groups // config.batch)
-    return y if x.dtype == given.dtype else y.to(given.dtype), found_means, found_squares, counts
+    _run(config, "forward", (x, gain, shift, mask, y, *results, counts, workspace), mask, squares)
+    if config.memory_format == "channels_last":
+        counts = (counts[: config.batch] * config.group_size).repeat_interleave(groups // config.batch)
+    return y if x.dtype == given.dtype else y.to(given.dtype), *results, counts
 
 
 def _backward(
@@ -105,28 +79,35 @@ def _backward(
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Return the gradients of input, gain and bias."""
     given, weight, bias, mask, means, squares = saved
-    g = grads[0]
-    assert given is not None
-    assert g is not None
-    x, mask = _to_memory_format(config, given), None if mask is None else mask.contiguous()
-    gain = constant_vector(1.0, config.channels) if weight is None else to_contiguous_float32(weight)
-    dx, pool, dy = torch.empty_like(x), thread_pool_for(x.numel()), match_layout(g, x)
-    dweight, dbias = empty_float32(config.channels), empty_float32(config.channels)
-    arrays = [*map(address, (x, gain, mask, dy, dx, dweight, dbias, means, squares))]
-    flags = config.eps, config.centered, mask is not None, squares is not None
-    if config.spatial_last:
-        sums = empty_float64(2 * config.batch * config.channels)
-        run_kernel("channel_norm", "backward", pool, *arrays, sums.data_ptr(), *config.sizes, *flags)
-    else:
+    x, gain, mask = _kernel_inputs(config, given, weight, mask)
+    dx, dweight, dbias = torch.empty_like(x), empty_float32(config.channels), empty_float32(config.channels)
+    counts, numbers = None, 2 * config.batch
+    if config.memory_format == "channels_last":
         counts = empty_float64(config.batch).fill_(config.spatial)
         if mask is not None:
             counts = mask.reshape(config.batch, config.spatial).sum(1).double()
-        workspace = empty_float64(((1 + 3 * config.blocks) * config.batch + 2) * config.channels)
-        buffers = counts.data_ptr(), workspace.data_ptr()
-        run_kernel("channels_last_norm", "backward", pool, *arrays, *buffers, *config.sizes, *flags)
+        numbers = (1 + 3 * config.blocks) * config.batch + 2
+    workspace = empty_float64(numbers * config.channels)
+    arrays = x, gain, mask, match_layout(grads[0], x), dx, dweight, dbias, means, squares, counts, workspace
+    _run(config, "backward", arrays, mask, squares)
     dx = dx if x.dtype == given.dtype else dx.to(given.dtype)
     weight, bias = weight if needed[1] else None, bias if needed[2] else None
     return dx, match_parameter(dweight, weight), match_parameter(dbias, bias)
+
+
+def _run(config: ChannelNormConfig, kernel: str, arrays: Tensors, mask: Tensor | None, squares: Tensor | None) -> None:
+    assert arrays[0] is not None
+    flags = config.eps, config.centered, mask is not None, squares is not None
+    module = "channel_norm" if config.memory_format == "contiguous" else "channels_last_norm"
+    pool, addresses = thread_pool_for(arrays[0].numel()), tuple(map(address, arrays))
+    run_kernel(module, kernel, pool, addresses, (*config[1:6], config.blocks, *flags))
+
+
+def _kernel_inputs(
+    config: ChannelNormConfig, x: Tensor, weight: Tensor | None, mask: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    mask = None if mask is None else mask.contiguous()
+    return _to_memory_format(config, x), parameter_or(1.0, weight, config.channels), mask
 
 
 def _to_memory_format(config: ChannelNormConfig, x: Tensor) -> Tensor:
@@ -140,56 +121,35 @@ def _last_format(x: Tensor) -> torch.memory_format:
     return torch.channels_last if x.dim() == 4 else torch.channels_last_3d
 
 
-def _normalize(
-    config: ChannelNormConfig,
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    mask: Tensor | None,
-    means: Tensor | None,
-    squares: Tensor | None,
-) -> tuple[Tensor, ...]:
+def _normalize(config: ChannelNormConfig, *tensors: Any) -> tuple[Tensor, ...]:
     """Same as `_forward`, by the reference implementation."""
-    layout = config.layout
+    (x, weight, bias, mask, means, squares), layout = tensors, config.layout
     x = x.contiguous(memory_format=_last_format(x) if config.channels_last else torch.contiguous_format)
     groups, flat = layout.channels // layout.group_size, x.as_strided((x.numel(),), (1,))
-    sizes = (
-        (groups, layout.group_size, layout.spatial)
-        if config.spatial_last
-        else (layout.spatial, groups, layout.group_size)
-    )
-    work = flat.reshape(layout.batch, *sizes)
+    if config.memory_format == "contiguous":
+        work = flat.reshape(layout.batch, groups, layout.group_size, layout.spatial)
+    else:
+        work = flat.reshape(layout.batch, layout.spatial, groups, layout.group_size)
     plan = _SCOPES[layout.memory_format, layout.across_batch].bind(work.shape)
     affine = Affine(weight, bias, plan.broadcast_shape(("g", "c")))
     mask = None if mask is None else mask.reshape(plan.broadcast_shape(("n", "s")))
+    options: dict[str, Any] = {"eps": config.eps, "affine": affine, "mask": mask}
     if squares is None:
-        y, statistics = reference.normalize_with_batch_statistics(
-            work,
-            plan,
-            statistic=Statistic.of_kernel(centered=config.centered),
-            eps=config.eps,
-            affine=affine,
-            mask=mask,
-        )
+        statistic = Statistic.of_kernel(centered=config.centered)
+        y, statistics = reference.normalize_with_batch_statistics(work, plan, statistic=statistic, **options)
         squares = statistics.second_moment.flatten()
         counts = statistics.count.expand_as(statistics.second_moment).flatten()
         means = torch.zeros_like(squares) if statistics.mean is None else statistics.mean.flatten()
     else:
-        assert means is not None
-        each = plan.statistics_broadcast_shape()
-        y = reference.normalize_with_running_statistics(
-            work, plan, means.reshape(each), squares.reshape(each), eps=config.eps, affine=affine, mask=mask
-        )
-        counts = torch.zeros_like(squares)
+        given = (t.reshape(plan.statistics_broadcast_shape()) for t in (means, squares))
+        y, counts = reference.normalize_with_running_statistics(work, plan, *given, **options), torch.zeros_like(squares)
     y = y.reshape(-1).as_strided(x.shape, x.stride())
     # Copies, in the kernels' dtype: an operator must not return its inputs.
     return y, *(statistic.detach().to(torch.float64, copy=True) for statistic in (means, squares, counts))
 
 
-def _reference(config: ChannelNormConfig, *saved: Tensor | None) -> tuple[Tensor, ...]:
-    x, weight, bias, mask, means, squares = saved
-    assert x is not None
-    return _normalize(config, x, weight, bias, mask, None if squares is None else means, squares)[:1]
+def _reference(config: ChannelNormConfig, *saved: Any) -> tuple[Tensor, ...]:
+    return _normalize(config, *saved)[:1]
 
 
 def _shapes(config: ChannelNormConfig, x: Tensor, *others: object) -> tuple[Tensor, ...]:
@@ -203,7 +163,6 @@ def _empty_like(config: ChannelNormConfig, x: Tensor) -> Tensor:
 
 def _grad_shapes(config: ChannelNormConfig, grads: Tensors, saved: Tensors) -> list[Tensor | None]:
     x, *parameters = saved[:3]
-    assert x is not None
     return [_empty_like(config, x), *(None if p is None else p.new_empty(p.shape) for p in parameters)]
 
 

@@ -7,7 +7,7 @@ merged. LayerNorm is "kR", BatchNorm of images "rKr" or, channels-last, "rK"; Gr
 
 from collections.abc import Callable
 from functools import lru_cache, wraps
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -34,7 +34,7 @@ class ChannelLayout(NamedTuple):
         across_batch: whether all samples of the batch share statistics.
     """
 
-    memory_format: Literal["contiguous", "channels_last"]
+    memory_format: str
     batch: int
     channels: int
     spatial: int

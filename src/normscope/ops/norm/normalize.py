@@ -46,7 +46,7 @@ def add_and_normalize(
     if backend == "fused" or backend == "operator":
         config = RowNormConfig(plan.count, eps, statistic.centers)
         y, total, *_ = ROW_NORM(backend, config, x, branch, affine.weight, affine.bias, None)
-        return total, y
+        return total if x.requires_grad or branch.requires_grad else total.detach(), y
     total = x + branch
     return total, normalize(total, plan, statistic=statistic, eps=eps, affine=affine, mask=None)
 
@@ -147,7 +147,7 @@ def _normalize_channels(
     position_mask = None if mask is None or layout is None else _position_mask(mask, plan, affine, order, layout)
     if layout is None or (mask is not None and position_mask is None):
         return None
-    config = ChannelNormConfig.of(layout, eps, centered, channels_last=order[-1] != len(order) - 1)
+    config = ChannelNormConfig(*layout, eps, centered, channels_last=order[-1] != len(order) - 1)
     given = running or (None, None)
     y, means, squares, counts = CHANNEL_NORM(backend, config, x, affine.weight, affine.bias, position_mask, *given)
     return y if x is original else _to_memory_order(original, y), means, squares, counts

@@ -3,30 +3,30 @@
 `fused/row_norm.py` has the kernels. The input and the mean of each row are saved for the backward pass.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from normscope.ops.buffers import (
     address,
-    constant_vector,
     empty_float32,
     empty_float64,
     match_parameter,
+    parameter_or,
     to_contiguous_float32,
 )
 from normscope.ops.norm import reference
 from normscope.ops.norm.reference import Affine, NormStatistics
 from normscope.ops.norm.statistic import Statistic
-from normscope.ops.operation import Operation, Tensors, fused_module, run_kernel
+from normscope.ops.operation import Operation, Tensors, run_kernel
 from normscope.ops.threads import thread_pool_for
 from normscope.scope import Scope
 
 _ROWS = Scope.parse("r [d]")
 
 LONG_ROW = 8192
-"""The row length from which the backward pass is `fused/long_row_norm_backward.py`: rows too long for the cache."""
+"""The row length from which the backward pass is `long_rows_backward`: rows too long for the cache."""
 
 
 class RowNormConfig(NamedTuple):
@@ -36,18 +36,11 @@ class RowNormConfig(NamedTuple):
     centered: bool
 
 
-def _forward(
-    config: RowNormConfig,
-    x: Tensor,
-    branch: Tensor | None,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    mask: Tensor | None,
-) -> tuple[Tensor | None, ...]:
+def _forward(config: RowNormConfig, *tensors: Any) -> tuple[Tensor | None, ...]:
     """Return the result, x + branch (None without a branch), and the row means (None if not centered)."""
-    d, eps, centered = config
-    wide, gain = to_contiguous_float32(x), _gain(weight, d)
-    shift = constant_vector(0.0, d) if bias is None else to_contiguous_float32(bias)
+    (x, branch, weight, bias, mask), (d, eps, centered) = tensors, config
+    wide, gain = to_contiguous_float32(x), parameter_or(1.0, weight, d)
+    shift = parameter_or(0.0, bias, d)
     branch, mask = branch if branch is None else branch.contiguous(), mask if mask is None else mask.contiguous()
     total = None if branch is None else torch.empty_like(wide)
     y, rows = torch.empty_like(wide), wide.numel() // d
@@ -66,43 +59,31 @@ def _backward(
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """Return the gradients of x (and of the branch), gain and bias, given those of the result and of x + branch."""
     (given, weight, bias, mask, means), (d, eps, centered) = saved, config
-    g, residual_grad = grads if len(grads) == 2 else (grads[0], None)
+    g, residual_grad = grads
     if g is None:  # the result was not used
         return residual_grad, None, None
-    assert given is not None
-    x, gain, g = to_contiguous_float32(given), _gain(weight, d), to_contiguous_float32(g)
+    x, gain, g = to_contiguous_float32(given), parameter_or(1.0, weight, d), to_contiguous_float32(g)
     residual_grad = None if residual_grad is None else to_contiguous_float32(residual_grad)
     mask = None if mask is None else mask.contiguous()
     dx, rows, pool = torch.empty_like(x), x.numel() // d, thread_pool_for(x.numel())
     dweight, dbias = empty_float32(d) if needed[1] else None, empty_float32(d) if needed[2] else None
+    kernel, blocks = "backward", min(16, -(-rows // 32))  # depends on the rows alone, for deterministic results
+    numbers = 2 * blocks * d if needed[1] or needed[2] else 0
+    if d >= LONG_ROW:
+        kernel, numbers = "long_rows_backward", 4 * rows + 1
+    workspace = empty_float64(numbers)
     arrays = (
         x.data_ptr(), gain.data_ptr(), address(mask), address(means), g.data_ptr(), address(residual_grad),
-        dx.data_ptr(),
+        dx.data_ptr(), workspace.data_ptr(),
     )  # fmt: skip
-    results = address(dweight), address(dbias)
-    flags = centered, needed[1], needed[2], mask is not None, residual_grad is not None
-    if d >= LONG_ROW:
-        sizes = fused_module("long_row_norm_backward").workspace_sizes(pool[0], rows)
-        workspace, sums = (empty_float64(size) for size in sizes)
-        addresses = workspace.data_ptr(), sums.data_ptr()
-        run_kernel("long_row_norm_backward", "backward", pool, *arrays, *results, *addresses, rows, d, eps, *flags)
-    else:
-        blocks = min(16, -(-rows // 32))  # depends on the rows alone, for deterministic results
-        sums = empty_float64((2 * blocks + 1) * d if needed[1] or needed[2] else 0)
-        options = blocks, rows, d, eps, *flags
-        run_kernel("row_norm_backward", "backward", pool, (*arrays, sums.data_ptr()), results, options)
+    options = blocks, rows, d, eps, centered, needed[1], needed[2], mask is not None, residual_grad is not None
+    run_kernel("row_norm_backward", kernel, pool, arrays, (address(dweight), address(dbias)), options)
     dx = dx if given.dtype == torch.float32 else dx.to(given.dtype)
     return dx, match_parameter(dweight, weight), match_parameter(dbias, bias)
 
 
-def _gain(weight: Tensor | None, d: int) -> Tensor:
-    return constant_vector(1.0, d) if weight is None else to_contiguous_float32(weight)
-
-
-def _normalize(
-    config: RowNormConfig, x: Tensor, weight: Tensor | None, bias: Tensor | None, mask: Tensor | None
-) -> tuple[Tensor, NormStatistics]:
-    rows = x.reshape(-1, config.d)
+def _normalize(config: RowNormConfig, x: Tensor, *others: Any) -> tuple[Tensor, NormStatistics]:
+    (weight, bias, mask), rows = others, x.reshape(-1, config.d)
     y, statistics = reference.normalize_with_batch_statistics(
         rows,
         _ROWS.bind(rows.shape),
@@ -114,28 +95,17 @@ def _normalize(
     return y.reshape(x.shape), statistics
 
 
-def _reference(
-    config: RowNormConfig, x: Tensor, weight: Tensor | None, bias: Tensor | None, mask: Tensor | None, means: object
-) -> tuple[Tensor, Tensor]:
-    return _normalize(config, x, weight, bias, mask)[0], x
+def _reference(config: RowNormConfig, x: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
+    return _normalize(config, x, *others[:-1])[0], x
 
 
-def _fallback(
-    config: RowNormConfig,
-    x: Tensor,
-    branch: Tensor | None,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    mask: Tensor | None,
-) -> tuple[Tensor | None, ...]:
+def _fallback(config: RowNormConfig, x: Tensor, branch: Tensor | None, *others: Any) -> tuple[Tensor | None, ...]:
     total = None if branch is None else x + branch
-    y, statistics = _normalize(config, x if total is None else total, weight, bias, mask)
+    y, statistics = _normalize(config, x if total is None else total, *others)
     return y, total, None if statistics.mean is None else statistics.mean.flatten()
 
 
-def _shapes(
-    config: RowNormConfig, x: Tensor, branch: Tensor | None, weight: object, bias: object, mask: object
-) -> tuple[Tensor | None, ...]:
+def _shapes(config: RowNormConfig, x: Tensor, branch: Tensor | None, *others: object) -> tuple[Tensor | None, ...]:
     means = x.new_empty(x.numel() // config.d, dtype=torch.float64) if config.centered else None
     return x.new_empty(x.shape), None if branch is None else x.new_empty(x.shape), means
 
@@ -158,7 +128,6 @@ ROW_NORM = Operation(
     gradient_of=(0, 0, 1, 2),
     returned=2,
     outputs=3,
-    saved=5,
 )
 """The norm of the rows of x, or of x + branch (both float32, of the same shape).
 
