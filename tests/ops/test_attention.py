@@ -372,7 +372,9 @@ def test_torch_compile_sees_one_operator(case: Case) -> None:
         assert torch.equal(one, other)
     leaves = [x.clone().requires_grad_() for x in (q, k, v)]
     torch.library.opcheck(torch.ops.normscope.attend.default, (*leaves, *case.sight.values()))
-    torch.library.opcheck(torch.ops.normscope.attend_backward.default, (g, q, k, v, *case.sight.values(), [True] * 3))
+    torch.library.opcheck(
+        torch.ops.normscope.attend_backward.default, ([g], [q, k, v], *case.sight.values(), [True] * 3)
+    )
 
 
 class Layer(torch.nn.Module):

@@ -22,7 +22,7 @@ from normscope.generate.decoder_support import (
     parameters_and_buffers,
 )
 from normscope.models.gpt import GPT
-from normscope.ops import kernel_mode
+from normscope.ops.operation import KernelError, fused_module, run_kernel
 from normscope.ops.threads import thread_pool_for
 from normscope.runtime.adaptive_threads import AdaptiveThreads
 
@@ -169,14 +169,13 @@ def get_layout(model: GPT, weights: WeightFormat) -> DecoderLayout | None:
 def _compiled_kernel() -> ModuleType | None:
     """Import and compile the kernel; None, after one notice, if numba is missing or fails."""
     try:
-        from normscope.ops.fused import decode_step as kernel
-    except Exception as error:  # whatever numba raises, fall back to torch
-        kernel_mode.disable_kernels(error)
+        kernel = fused_module("decode_step")
+        # Run it on an empty model and batch: this compiles it here, so that it cannot fail between two tokens.
+        sizes, fractions = np.zeros(kernel.MODEL_FIELDS, dtype=np.int64), np.zeros(kernel.FLOAT_FIELDS)
+        run_kernel("decode_step", "advance", thread_pool_for(_LARGE_WORK), sizes.ctypes.data, fractions.ctypes.data)
+    except KernelError:
         return None
-    # Run it on an empty model and batch: this compiles it here, so that it cannot fail between two tokens.
-    sizes, fractions = np.zeros(kernel.MODEL_FIELDS, dtype=np.int64), np.zeros(kernel.FLOAT_FIELDS)
-    arguments = (thread_pool_for(_LARGE_WORK), sizes.ctypes.data, fractions.ctypes.data)
-    return kernel if kernel_mode.try_kernel(kernel.advance, *arguments) else None
+    return kernel
 
 
 class Decoder:

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function
 
-from normscope.ops.buffers import address, to_contiguous_float32
+from normscope.ops.buffers import addresses, to_contiguous_float32
 from normscope.ops.operation import Operation, Tensors, fused_module, run_kernel
 from normscope.ops.registry import choose_activation
 from normscope.ops.threads import thread_pool_for
@@ -83,15 +83,14 @@ def _kind(name: str) -> int:
 def _forward(config: ActivationConfig, *tensors: Any) -> tuple[Tensor]:
     x, up = _to_kernel_layout(*tensors)
     y, count = torch.empty_like(x), x.numel()
-    arrays = x.data_ptr(), address(up), y.data_ptr()
-    run_kernel("activations", "forward", thread_pool_for(count), _kind(config.name), arrays, count)
+    run_kernel("activations", "forward", thread_pool_for(count), _kind(config.name), addresses(x, up, y), count)
     return (y if x is tensors[0] else y.to(tensors[0].dtype),)
 
 
 def _backward(config: ActivationConfig, grads: Tensors, saved: Tensors, needed: list[bool]) -> list[Tensor | None]:
     x, g, up = _to_kernel_layout(saved[0], grads[0], saved[1])
     dx, dup = torch.empty_like(x), None if up is None else torch.empty_like(x)
-    arrays = x.data_ptr(), address(up), g.data_ptr(), dx.data_ptr(), address(dup)
+    arrays = addresses(x, up, g, dx, dup)
     run_kernel("activations", "backward", thread_pool_for(x.numel()), _kind(config.name), arrays, x.numel())
     if x is saved[0]:
         return [dx, dup]

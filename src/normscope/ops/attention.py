@@ -17,7 +17,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import handle_torch_function, has_torch_function
 
 from normscope.ops import registry
-from normscope.ops.buffers import empty_float32, to_contiguous_float32
+from normscope.ops.buffers import addresses, empty_float32, to_contiguous_float32
 from normscope.ops.kernel_mode import is_function_transform_active
 from normscope.ops.operation import Operation, Tensors, run_kernel
 from normscope.ops.symbolic_sizes import is_known
@@ -97,8 +97,7 @@ def _run(pass_: str, config: AttentionConfig, inputs: list[Tensor], results: lis
     q, k = inputs[:2]
     pool = thread_pool_for(q.numel() * (1 + q.shape[1] // _KEYS_PER_UNIT_OF_WORK))
     workspace = empty_float32(pool[0] * run_kernel("attention", "workspace_size", q.shape[1], q.shape[3]))
-    arrays = tuple([x.data_ptr() for x in (*inputs, *results, workspace)])
-    run_kernel("attention", pass_, pool, arrays, _sizes(config, q, k))
+    run_kernel("attention", pass_, pool, addresses(*inputs, *results, workspace), _sizes(config, q, k))
 
 
 def _forward(config: AttentionConfig, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor]:

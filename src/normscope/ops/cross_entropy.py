@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function
 
 from normscope.ops.buffers import (
+    addresses,
     any_requires_grad,
     empty_float32,
     empty_float64,
@@ -64,7 +65,7 @@ def cross_entropy_fused(logits: Tensor, targets: Tensor, cap: float | None, need
     z, targets_int64, pool = to_contiguous_float32(logits), targets.contiguous(), thread_pool_for(logits.numel())
     gradient = empty_float32(rows if needs_grad else pool[0], d)
     losses, loss, invalid = empty_float64(rows), empty_float32(), torch.empty(1, dtype=torch.int64, device="cpu")
-    arrays = tuple([t.data_ptr() for t in (z, targets_int64, gradient, losses, loss, invalid)])
+    arrays = addresses(z, targets_int64, gradient, losses, loss, invalid)
     try:
         run_kernel("cross_entropy", "forward", pool, arrays, (rows, d, IGNORE_INDEX, float(cap or 0.0), needs_grad))
     except KernelError:

@@ -155,16 +155,6 @@ def reference_kernels() -> AbstractContextManager[None]:
     return use_kernels("reference")
 
 
-def try_kernel(kernel: Callable[..., Any], *arguments: Any) -> bool:
-    """Run a kernel. If it fails, disable all kernels with a warning and return False."""
-    try:
-        kernel(*arguments)
-    except Exception as error:  # whatever the reason, use the reference implementation
-        disable_kernels(error)
-        return False
-    return True
-
-
 def disable_kernels(error: Exception) -> None:
     """Disable the kernels, with one warning."""
     global _enabled

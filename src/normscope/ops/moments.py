@@ -109,8 +109,9 @@ def compute_moments(x: Tensor) -> Moments:
 
 
 def moments_fused(x: Tensor) -> Moments:
-    numbers = _to_dense(x.float())
-    count = numbers.numel()
+    numbers, count = x.float(), x.numel()
+    if not numbers.is_contiguous() and not torch.ops.aten.is_non_overlapping_and_dense(numbers):
+        numbers = numbers.contiguous()  # the order of values does not matter
     blocks = min(_BLOCKS, -(-count // _SMALLEST))
     found: Any = np.zeros((blocks, 9))
     found[:, 5], found[:, 6] = math.inf, -math.inf
@@ -123,16 +124,6 @@ def _to_supported_dtype(x: Tensor) -> Tensor:
     """Convert 8-bit floats, for which torch has no arithmetic, to float32."""
     x = x.detach()
     return x.float() if x.is_floating_point() and x.element_size() == 1 else x
-
-
-def _to_dense(x: Tensor) -> Tensor:
-    """Return the tensor, or a copy if it is not dense. The order of values does not matter."""
-    return x if x.is_contiguous() or _is_dense(x) else x.contiguous()
-
-
-def _is_dense(x: Tensor) -> bool:
-    dense: bool = torch.ops.aten.is_non_overlapping_and_dense(x)
-    return dense
 
 
 def moments_reference(x: Tensor) -> Moments:

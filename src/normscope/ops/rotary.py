@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from normscope.ops.buffers import (
-    address,
+    addresses,
     empty_float32,
     empty_float64,
     match_parameter,
@@ -91,7 +91,7 @@ def _sizes(x: Tensor) -> tuple[int, int, int, int]:
 def _rotate(config: RotaryConfig, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor]:
     wide = to_contiguous_float32(x)
     y = torch.empty_like(wide)
-    arrays = wide.data_ptr(), cos.data_ptr(), sin.data_ptr(), y.data_ptr()
+    arrays = addresses(wide, cos, sin, y)
     run_kernel("rotary", "apply_rotary", thread_pool_for(wide.numel()), arrays, _sizes(wide), config.inverse)
     return (y.to(x.dtype),)
 
@@ -111,7 +111,7 @@ ROTARY = Operation(
 def _norm_rotary(config: NormRotaryConfig, x: Tensor, weight: Tensor | None, cos: Tensor, sin: Tensor) -> tuple[Tensor]:
     wide, gain = to_contiguous_float32(x), parameter_or(1.0, weight, x.shape[-1])
     y = torch.empty_like(wide)
-    arrays = wide.data_ptr(), gain.data_ptr(), cos.data_ptr(), sin.data_ptr(), y.data_ptr()
+    arrays = addresses(wide, gain, cos, sin, y)
     run_kernel("rotary", "rms_norm_rotary", thread_pool_for(wide.numel()), arrays, _sizes(wide), config.eps)
     return (y.to(x.dtype),)
 
@@ -125,9 +125,9 @@ def _norm_rotary_backward(
     blocks = min(64, tokens)  # depends on the tokens alone, for deterministic results
     sums, dx = empty_float64(blocks * e if needed[1] else 0), torch.empty_like(wide)
     dweight = empty_float32(e) if needed[1] else None
-    arrays = tuple([t.data_ptr() for t in (wide, gain, cos, sin, g, dx, sums)])
+    arrays = addresses(wide, gain, cos, sin, g, dx, sums)
     sizes, pool = _sizes(wide), thread_pool_for(wide.numel())
-    run_kernel("rotary", "rms_norm_rotary_backward", pool, arrays, address(dweight), sizes, blocks, config.eps)
+    run_kernel("rotary", "rms_norm_rotary_backward", pool, arrays, *addresses(dweight), sizes, blocks, config.eps)
     return dx.to(x.dtype), match_parameter(dweight, weight)
 
 
@@ -137,7 +137,7 @@ RMS_NORM_ROTARY = Operation(
     config=NormRotaryConfig,
     forward=_norm_rotary,
     backward=_norm_rotary_backward,
-    reference=lambda config, *saved: (rms_norm_rotary_reference(*saved, config.eps).contiguous(),),
+    reference=lambda config, x, *others: (rms_norm_rotary_reference(x, *others, eps=config.eps).contiguous(),),
     shapes=lambda config, x, *others: (x.new_empty(x.shape),),
     gradient_of=(0, 1),
 )

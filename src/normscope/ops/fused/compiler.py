@@ -69,8 +69,8 @@ def vectorize(builder: Any) -> None:
 def _pointer_to(kind: Any) -> Any:
     def at(_: Any, address: Any, index: Any = 0) -> Any:
         def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-            pointer = builder.inttoptr(values[0], context.get_value_type(signature.return_type))
-            return builder.gep(pointer, [values[1]])
+            bytes_before = builder.mul(values[1], ir.Constant(values[1].type, kind.bitwidth // 8))
+            return builder.inttoptr(builder.add(values[0], bytes_before), context.get_value_type(signature.return_type))
 
         return types.CPointer(kind)(types.int64, types.int64), generate
 

@@ -153,8 +153,8 @@ def _attention(pool, size, fraction, layer):
     _linear(pool, size, x, _matrix(layer, Q), query, d, heads * e, SET)
     _linear(pool, size, x, _matrix(layer, K), key, d, kv_heads * e, SET)
     _linear(pool, size, x, _matrix(layer, V), value, d, kv_heads * e, SET)
-    _norm_and_rotate(query, size, fraction, (layer[Q_NORM], layer[Q_NORM + 1]), heads)
-    _norm_and_rotate(key, size, fraction, (layer[K_NORM], layer[K_NORM + 1]), kv_heads)
+    _norm_and_rotate(query, size, fraction, (layer[Q_NORM], layer[Q_NORM_BIAS]), heads)
+    _norm_and_rotate(key, size, fraction, (layer[K_NORM], layer[K_NORM_BIAS]), kv_heads)
     _append_to_cache(key, layer[KEYS], size)
     _append_to_cache(value, layer[VALUES], size)
     seen = 0

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from normscope.ops.buffers import (
-    address,
+    addresses,
     empty_float32,
     empty_float64,
     match_layout,
@@ -96,11 +96,10 @@ def _backward(
 
 
 def _run(config: ChannelNormConfig, kernel: str, arrays: Tensors, mask: Tensor | None, squares: Tensor | None) -> None:
-    assert arrays[0] is not None
     flags = config.eps, config.centered, mask is not None, squares is not None
     module = "channel_norm" if config.memory_format == "contiguous" else "channels_last_norm"
-    pool, addresses = thread_pool_for(arrays[0].numel()), tuple(map(address, arrays))
-    run_kernel(module, kernel, pool, addresses, (*config[1:6], config.blocks, *flags))
+    options = (*config[1:6], config.blocks, *flags)
+    run_kernel(module, kernel, thread_pool_for(arrays[0].numel()), addresses(*arrays), options)
 
 
 def _kernel_inputs(
@@ -142,7 +141,8 @@ def _normalize(config: ChannelNormConfig, *tensors: Any) -> tuple[Tensor, ...]:
         means = torch.zeros_like(squares) if statistics.mean is None else statistics.mean.flatten()
     else:
         given = (t.reshape(plan.statistics_broadcast_shape()) for t in (means, squares))
-        y, counts = reference.normalize_with_running_statistics(work, plan, *given, **options), torch.zeros_like(squares)
+        y = reference.normalize_with_running_statistics(work, plan, *given, **options)
+        counts = torch.zeros_like(squares)
     y = y.reshape(-1).as_strided(x.shape, x.stride())
     # Copies, in the kernels' dtype: an operator must not return its inputs.
     return y, *(statistic.detach().to(torch.float64, copy=True) for statistic in (means, squares, counts))

@@ -83,7 +83,7 @@ def cached(function: Callable[..., R]) -> Callable[..., R]:
 @cached
 def is_row_norm(sizes: tuple[int, ...], roles: str, affine_shape: tuple[int, ...]) -> bool:
     """Return whether, in contiguous memory, each statistic is over one row, with a gain along all of it or none."""
-    pattern = _merge_dimensions(sizes, roles, affine_shape, tuple(range(len(sizes)))).pattern
+    pattern = _merge_dimensions(sizes, roles, affine_shape, tuple(range(len(sizes))))[0]
     # A gain of a single number has no letter: it fits only if the row is a single number too.
     return pattern in (("", "k", "R", "kR") if len(affine_shape) else ("", "k", "r", "kr"))
 
@@ -124,22 +124,13 @@ def channel_dimensions(
     return [i for letter, run in zip(pattern, dims, strict=True) for i in run if letter in "KR"]
 
 
-class _MergedDimensions(NamedTuple):
-    """Adjacent dimensions with the same letter, merged."""
-
-    pattern: str
-    counts: list[int]
-    """The size of each merged dimension."""
-    dims: list[list[int]]
-
-
 def _merge_dimensions(
     sizes: tuple[int, ...], roles: str, affine_shape: tuple[int, ...], order: tuple[int, ...]
-) -> _MergedDimensions:
-    """Compute the pattern described at the top of this file. Dimensions of size 1 are dropped.
+) -> tuple[str, list[int], list[list[int]]]:
+    """Compute the pattern described at the top of this file, and the size and dimensions of each of its letters.
 
-    Nothing else is asked about the sizes, so that a compiled graph holds for all of them. Roles are a string because
-    torch.compile may miss an element of a list of ints.
+    Dimensions of size 1 are dropped. Nothing else is asked about the sizes, so that a compiled graph holds for all of
+    them. Roles are a string because torch.compile may miss an element of a list of ints.
     """
     pattern = ""
     counts: list[int] = []
@@ -159,4 +150,4 @@ def _merge_dimensions(
             dims.append([i])
     if len(affine_shape) == 0:  # no gain: kept dimensions after the first are the channels
         pattern = pattern[:1] + pattern[1:].replace("k", "K")
-    return _MergedDimensions(pattern, counts, dims)
+    return pattern, counts, dims
