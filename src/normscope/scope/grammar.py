@@ -67,103 +67,81 @@ def parse(text: str) -> tuple[Dimension, ...]:
     return _Parser(text).run()
 
 
+_CLOSING = {"[": "]", "(": ")"}
+_NESTED = {
+    "[": ("brackets cannot be nested", "close the first '[' before this one, or leave this one out"),
+    "(": ("a split cannot be split again", "list all the parts in one pair, for instance (a b [c])"),
+}
+_EMPTY = {
+    "[": ("the brackets are empty", "name the axes that share statistics in them"),
+    "(": ("the split is empty", "name its parts, for instance (g [c])"),
+}
+_FIXES = {
+    ",": "separate axes by spaces",
+    ".": "three dots, '...', stand for any number of axes",
+    "…": "write three dots, '...', for any number of axes",
+    **dict.fromkeys("{}", "use [ ] for the axes that share statistics and ( ) to split an axis"),
+}
+
+
 class _Parser:
     """A single-pass parser. At most one `[` and one `(` are open at a time."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.dims: list[Dimension] = []
-        self.bracket: int | None = None  # position of the open '['
-        self.split: int | None = None  # position of the open '('
-        self.bracket_in_split = False  # whether that '[' was opened inside that '('
-        self.bracket_axes = 0
-        self.split_axes: list[Axis] = []
         self.names: set[str] = set()
+        self.open: dict[str, tuple[int, int]] = {}  # each open '[' or '(': its position, and the dimensions before it
 
     def run(self) -> tuple[Dimension, ...]:
         for token in _TOKEN.finditer(self.text):
             word, span = token.group(), token.span()
-            match token.lastgroup:
-                case "name" | "ellipsis":
-                    self._axis(word, span)
-                case "invalid":
-                    self._invalid(word, span)
-                case _:
-                    {"[": self._open, "]": self._close, "(": self._open_split, ")": self._close_split}[word](span)
-        if self.bracket is not None:
-            self._fail("unclosed '['", (self.bracket, self.bracket + 1), "add the matching ']'")
-        if self.split is not None:
-            self._fail("unclosed '('", (self.split, self.split + 1), "add the matching ')'")
+            if token.lastgroup == "invalid":
+                self._invalid(word, span)
+            elif token.lastgroup != "bracket":
+                self._axis(word, span)
+            elif word in _CLOSING:
+                self._open(word, span)
+            else:
+                self._close(word, span)
+        for opening, closing in _CLOSING.items():
+            if opening in self.open:
+                start, _ = self.open[opening]
+                self._fail(f"unclosed {opening!r}", (start, start + 1), f"add the matching {closing!r}")
         return tuple(self.dims)
 
     def _axis(self, name: str, span: Span) -> None:
-        if name == "..." and self.split is not None:
+        if name == "..." and "(" in self.open:
             self._fail("'...' cannot be a part of a split axis", span, "name the parts, for instance (g [c])")
         if name in self.names:
             fix = "write '...' once" if name == "..." else "give every axis a name of its own"
             self._fail(f"duplicate axis {name!r}", span, fix)
         self.names.add(name)
-        axis = Axis(name, self.bracket is not None, span)
-        self.bracket_axes += 1
-        if self.split is None:
-            self.dims.append(axis)
-        else:
-            self.split_axes.append(axis)
+        self.dims.append(Axis(name, "[" in self.open, span))
 
-    def _open(self, span: Span) -> None:
-        if self.bracket is not None:
-            self._fail(
-                "brackets cannot be nested",
-                span,
-                "close the first '[' before this one, or leave this one out",
-            )
-        self.bracket, self.bracket_axes = span[0], 0
-        self.bracket_in_split = self.split is not None
+    def _open(self, opening: str, span: Span) -> None:
+        if opening in self.open:
+            problem, fix = _NESTED[opening]
+            self._fail(problem, span, fix)
+        self.open[opening] = span[0], len(self.dims)
 
-    def _close(self, span: Span) -> None:
-        if self.bracket is None:
-            self._fail("unmatched ']'", span, "add the matching '[', or remove it")
-        if self.bracket_in_split != (self.split is not None):
-            self._crossed(span)
-        if self.bracket_axes == 0:
-            self._fail(
-                "the brackets are empty",
-                (self.bracket, span[1]),
-                "name the axes that share statistics in them",
-            )
-        self.bracket = None
-
-    def _open_split(self, span: Span) -> None:
-        if self.split is not None:
-            self._fail(
-                "a split cannot be split again",
-                span,
-                "list all the parts in one pair, for instance (a b [c])",
-            )
-        self.split, self.split_axes = span[0], []
-
-    def _close_split(self, span: Span) -> None:
-        if self.split is None:
-            self._fail("unmatched ')'", span, "add the matching '(', or remove it")
-        if self.bracket is not None and self.bracket_in_split:
-            self._crossed(span)
-        if not self.split_axes:
-            self._fail("the split is empty", (self.split, span[1]), "name its parts, for instance (g [c])")
-        self.dims.append(SplitDimension(tuple(self.split_axes), (self.split, span[1])))
-        self.split, self.split_axes = None, []
-
-    def _crossed(self, span: Span) -> NoReturn:
-        self._fail("brackets and parentheses cross", span, "close first what was opened last, for instance (g [c])")
+    def _close(self, closing: str, span: Span) -> None:
+        opening = "[" if closing == "]" else "("
+        if opening not in self.open:
+            self._fail(f"unmatched {closing!r}", span, f"add the matching {opening!r}, or remove it")
+        if next(reversed(self.open)) != opening:
+            fix = "close first what was opened last, for instance (g [c])"
+            self._fail("brackets and parentheses cross", span, fix)
+        start, before = self.open.pop(opening)
+        whole = start, span[1]
+        if len(self.dims) == before:
+            problem, fix = _EMPTY[opening]
+            self._fail(problem, whole, fix)
+        if opening == "(":
+            self.dims[before:] = [SplitDimension(tuple(flatten_axes(self.dims[before:])), whole)]
 
     def _invalid(self, word: str, span: Span) -> NoReturn:
-        fixes = {
-            ",": "separate axes by spaces",
-            ".": "three dots, '...', stand for any number of axes",
-            "…": "write three dots, '...', for any number of axes",
-            "{": "use [ ] for the axes that share statistics and ( ) to split an axis",
-            "}": "use [ ] for the axes that share statistics and ( ) to split an axis",
-        }
-        fix = fixes.get(word, "axis names are letters a-z, digits and _, and start with a letter")
+        fix = _FIXES.get(word, "axis names are letters a-z, digits and _, and start with a letter")
         if word.isdigit():
             fix = "give the axis a name, and its size beside the scope, for instance '(g [c])' with g=8"
         self._fail(f"unexpected {word!r} in a scope", span, fix)

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from normscope.errors import ScopeError, ShapeError
-from normscope.scope import plan as planning
 from normscope.scope.grammar import Axis, Dimension, flatten_axes, full_span, parse
-from normscope.scope.plan import Plan
+from normscope.scope.plan import Binding, Plan, check_shape, check_sizes
 
 
 @dataclass(frozen=True)
@@ -33,12 +32,9 @@ class Scope:
             return text
         dims = parse(text)
         if not any(axis.bracketed for axis in flatten_axes(dims)):
-            raise ScopeError(
-                "the scope is empty: no axis is in brackets, so no two values would share a statistic",
-                text=text,
-                span=full_span(text),
-                fix="bracket the axes that share statistics, for instance 'n [c h w]'",
-            )
+            problem = "the scope is empty: no axis is in brackets, so no two values would share a statistic"
+            fix = "bracket the axes that share statistics, for instance 'n [c h w]'"
+            raise ScopeError(problem, text=text, span=full_span(text), fix=fix)
         return cls(text, dims)
 
     def __str__(self) -> str:
@@ -51,12 +47,11 @@ class Scope:
 
     def bind(self, shape: Sequence[int], /, **sizes: int) -> Plan:
         """Return the plan for tensors of this shape. `sizes` resolves split dimensions, for instance `g=8`."""
-        shape = planning.check_shape(shape)
-        numbers = (*shape, *sizes.values())
+        shape = check_shape(shape)
         # Cached for plain ints only: True == 1 and 2.0 == 2 would hit the cache, symbolic sizes are not hashable, and
         # torch.compile warns about caches.
-        if _compiling() or not all(type(number) is int for number in numbers):
-            return planning.bind(self.text, self.dims, shape, sizes)
+        if _compiling() or not all(type(number) is int for number in (*shape, *sizes.values())):
+            return Binding(self.text, self.dims, shape, sizes).plan()
         return _bind(self, shape, tuple(sizes.items()))
 
     def sizes(self, shape: Sequence[int | None], /, **sizes: int) -> dict[str, int]:
@@ -65,11 +60,16 @@ class Scope:
         >>> Scope.parse("n (g [c]) h w").sizes((None, 32, 7, 7), g=8)
         {'g': 8, 'c': 4, 'h': 7, 'w': 7}
         """
-        return planning.known_sizes(self.text, self.dims, shape, sizes)
+        axes = Binding(self.text, self.dims, check_shape(shape, gaps=True), sizes).axes()
+        return {axis.name: size for axis, size in axes if size is not None and not axis.is_ellipsis}
 
     def check_sizes(self, /, **sizes: int) -> None:
         """Check that sizes are positive integers for axes of this scope."""
-        planning.check_sizes(self.text, self.dims, sizes)
+        check_sizes(self.text, self.dims, sizes)
+
+    def dimensions(self, rank: int) -> list[Dimension]:
+        """Return one entry per dimension of a tensor of this rank; raise if the rank does not fit."""
+        return Binding(self.text, self.dims, (None,) * rank, {}).dimensions()
 
     def brackets(self, dimension: int, rank: int) -> bool:
         """Return whether statistics are shared along this dimension of a tensor of `rank` dimensions.
@@ -77,7 +77,7 @@ class Scope:
         >>> Scope.parse("[b ...] d").brackets(1, rank=3)
         True
         """
-        dims = planning.dimensions(self.text, self.dims, rank)
+        dims = self.dimensions(rank)
         if not -rank <= dimension < rank:
             raise ShapeError(f"a tensor of {rank} dimensions has no dimension {dimension}")
         return any(axis.bracketed for axis in flatten_axes([dims[dimension]]))
@@ -86,7 +86,7 @@ class Scope:
 @functools.lru_cache(maxsize=4096)
 def _bind(scope: Scope, shape: tuple[int, ...], sizes: tuple[tuple[str, int], ...]) -> Plan:
     # A model binds the same few shapes repeatedly.
-    return planning.bind(scope.text, scope.dims, shape, dict(sizes))
+    return Binding(scope.text, scope.dims, shape, dict(sizes)).plan()
 
 
 def _compiling() -> bool:

@@ -14,7 +14,6 @@ from normscope.ops.kernel_mode import is_exporting_or_tracing, is_function_trans
 from normscope.ops.norm.statistic import RMS, Statistic
 from normscope.scope import Plan, Scope
 from normscope.scope.grammar import flatten_axes
-from normscope.scope.plan import dimensions
 
 NormState = Literal["running", "power"]
 """The state kept between batches: the running statistics of BatchNorm, or those of PowerNorm."""
@@ -81,7 +80,7 @@ def check_mask_axes(mask: Tensor | None, x: Tensor, scope: Scope, plan: Plan, fe
     rank = len(plan.shape)
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.dim() >= rank:
         return  # anything that is not a mask is rejected in expand_mask
-    for place, dim in enumerate(dimensions(scope.text, scope.dims, rank)[: mask.dim()]):
+    for place, dim in enumerate(scope.dimensions(rank)[: mask.dim()]):
         if any(axis.name in features for axis in flatten_axes([dim])) and mask.shape[place] != 1:
             raise ShapeError(
                 f"a mask of shape {tuple(mask.shape)} would vary along dimension {place} of a tensor of shape "

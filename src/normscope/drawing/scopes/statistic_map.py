@@ -13,7 +13,6 @@ from string import ascii_lowercase, ascii_uppercase
 from normscope.render.formatting import pluralize
 from normscope.scope import Plan, Scope
 from normscope.scope.grammar import flatten_axes
-from normscope.scope.plan import expand
 
 Limit = tuple[int, int]
 """Show an axis in full up to the first size; of a longer axis, show only the second size."""
@@ -100,7 +99,7 @@ def measure(scope: str | Scope, shape: Sequence[int], sizes: dict[str, int]) -> 
     """Compute which values share a statistic, for the part of the tensor that a drawing can show."""
     scope = Scope.parse(scope)
     plan = scope.bind(shape, **sizes)
-    dims = enumerate(expand(scope.dims, len(plan.shape)))
+    dims = enumerate(scope.dimensions(len(plan.shape)))
     names = tuple(f"dim{i}" if axis.is_ellipsis else axis.name for i, dim in dims for axis in flatten_axes([dim]))
     shown = _shown(plan.split_shape)
     bands = tuple(_bands(plan, names, shown)) if math.prod(plan.shape) else ()
