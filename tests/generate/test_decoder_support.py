@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from normscope.blocks.activations import ACTIVATIONS, Activation
 from normscope.blocks.block import Block
 from normscope.blocks.linear import Linear
-from normscope.blocks.norm.layer_and_rms import LayerNorm, RMSNorm
+from normscope.blocks.norm import LayerNorm, RMSNorm
 from normscope.blocks.norm.named_norms import NoNorm, NormSpec
 from normscope.blocks.residual import WIRINGS
 from normscope.blocks.rotary import Rotary

@@ -5,8 +5,8 @@ from typing import TypeGuard
 from torch import Tensor, nn
 
 from normscope.blocks.hooks import has_hooks
+from normscope.blocks.norm import LayerNorm, RMSNorm
 from normscope.blocks.norm.base import Norm
-from normscope.blocks.norm.layer_and_rms import LayerNorm, RMSNorm
 from normscope.ops.norm import normalize
 from normscope.ops.norm.reference import default_eps
 

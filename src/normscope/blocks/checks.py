@@ -10,6 +10,7 @@ from torch import Tensor
 from normscope.checks import is_number
 from normscope.errors import ConfigError, DeviceError, DtypeError, ShapeError, TokenError
 from normscope.ops.norm.reference import check_dense
+from normscope.runtime.devices import check_device
 
 Choice = TypeVar("Choice")
 
@@ -20,10 +21,11 @@ def check_dropout(dropout: float) -> float:
     return dropout
 
 
-def check_dtype(dtype: torch.dtype | None) -> torch.dtype | None:
+def check_placement(device: torch.device | str | None, dtype: torch.dtype | None) -> None:
+    """Check where and in which type a layer shall make its parameters."""
+    check_device(device)
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
         raise DtypeError(f"dtype={dtype!r} must be a torch float type, for instance torch.float32")
-    return dtype
 
 
 def check_config(config: object, kind: type, taker: str, otherwise: str = "") -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from normscope.blocks.checks import (
-    check_dtype,
+    check_placement,
     check_same_device,
     check_tensor,
     check_tokens,
@@ -19,7 +19,6 @@ from normscope.blocks.torch_tools import BaseModule, Quantizable, is_fx_proxy
 from normscope.checks import check_positive_int, check_positive_number, is_integer
 from normscope.errors import ConfigError, DtypeError, ShapeError
 from normscope.ops.norm.reference import check_dense
-from normscope.runtime.devices import check_device
 
 # The layouts that torch can multiply with a matrix.
 _MULTIPLIED = (torch.strided, torch.jagged, torch.sparse_csr)
@@ -71,8 +70,7 @@ class Linear(Quantizable, BaseModule, nn.Linear):
         depth: int = 1,
     ) -> None:
         check_positive_int(in_features=in_features, out_features=out_features, depth=depth)
-        check_dtype(dtype)
-        check_device(device)
+        check_placement(device, dtype)
         # Before super().__init__(), which calls reset_parameters.
         self.init, self.role, self.depth = get_initialization(init), role, depth
         super().__init__(in_features, out_features, bias, device, dtype)
@@ -149,8 +147,7 @@ class Embedding(Quantizable, BaseModule, nn.Embedding):
         role: Role = "embedding",
     ) -> None:
         check_positive_int(num_embeddings=num_embeddings, embedding_dim=embedding_dim)
-        check_dtype(dtype)
-        check_device(device)
+        check_placement(device, dtype)
         if padding_idx is not None and not (
             is_integer(padding_idx, least=-num_embeddings) and padding_idx < num_embeddings
         ):

@@ -13,8 +13,8 @@ from normscope.blocks.checks import autocasts
 from normscope.blocks.hooks import has_hooks
 from normscope.blocks.linear import Embedding, Linear
 from normscope.blocks.mlp import MLP, default_hidden
+from normscope.blocks.norm import LayerNorm, RMSNorm
 from normscope.blocks.norm.base import Norm
-from normscope.blocks.norm.layer_and_rms import LayerNorm, RMSNorm
 from normscope.blocks.norm.named_norms import NoNorm
 from normscope.blocks.residual import WIRINGS
 from normscope.blocks.rotary import Rotary

@@ -5,7 +5,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from normscope.blocks.checks import check_dtype
+from normscope.blocks.checks import check_placement
 from normscope.blocks.norm import checks
 from normscope.blocks.norm.checks import NormState
 from normscope.blocks.torch_tools import BaseModule, is_fx_proxy
@@ -18,7 +18,6 @@ from normscope.ops.norm.power_norm import PowerNormState, power_norm_step
 from normscope.ops.norm.reference import Affine, NormStatistics
 from normscope.ops.norm.statistic import STANDARDIZE, Statistic, StatisticName
 from normscope.ops.symbolic_sizes import is_known
-from normscope.runtime.devices import check_device
 from normscope.scope import Axes, Plan, Scope
 
 _MAX_CACHED_PLANS = 64
@@ -115,18 +114,16 @@ class Norm(BaseModule):
         self.scope.check_sizes(**sizes)
         self.statistic = Statistic.named(statistic)
         checks.check_settings(self.statistic, state, momentum, warmup, eps)
-        check_flags(bias=bias)
-        self.state, self.eps, self.momentum, self.warmup = state, eps, momentum, warmup
+        check_flags(bias=bias, sync=sync)
+        self.state, self.eps, self.momentum, self.warmup, self.sync = state, eps, momentum, warmup, sync
         self.axes = None if affine is None else Axes.parse(affine)
-        self.sync = checks.check_sync(sync, self.scope, sizes)
+        checks.check_kept_axes(self.scope, sizes, state, sync)
         self.sizes = dict(sizes)
         # The axes of the running statistics: kept, and of known size.
         self.tracked = tuple(a.name for a in self.scope.axes if not a.bracketed and a.name in sizes)
         # The feature axes; a mask varies along the others.
         self.features = {*self.tracked, *(() if self.axes is None else self.axes.names)}
-        checks.check_power_state(state, self.scope, self.tracked)
-        check_dtype(dtype)
-        check_device(device)
+        check_placement(device, dtype)
         self._make_parameters(bias, device, dtype)
         self._make_buffers(device, dtype)
         self._plans: dict[torch.Size, tuple[Plan, tuple[int, ...], bool]] = {}
@@ -258,44 +255,35 @@ class Norm(BaseModule):
     @torch.no_grad()
     def _update_running_stats(self, statistics: NormStatistics, plan: Plan, *, masked: bool) -> None:
         """Update the running statistics. Statistics over padding alone are ignored."""
-        dtype, batches = statistics.second_moment.dtype, self.num_batches_tracked
+        moment, batches = statistics.second_moment, self.num_batches_tracked
         assert batches is not None
         if self._counts_batches or self.momentum is None:
             batches.add_((statistics.count > 0).any() if masked else 1)
-        momentum = 1 / batches.clamp(min=1).to(dtype) if self.momentum is None else self.momentum
+        momentum = 1 / batches.clamp(min=1).to(moment.dtype) if self.momentum is None else self.momentum
         dims = tuple(i for i, name in enumerate(plan.names) if name not in self.tracked)
-        if (
-            not masked and not is_shared(self.sync) and is_known(plan.count > 1) and statistics.second_moment.numel()
-        ):  # all statistics are over the same number of values
-            self._lerp_running_stats(statistics, plan.count, momentum, dims)
-            return
-        unbiased = statistics.second_moment * statistics.count / (statistics.count - 1).clamp(min=1)
-        for buffer, value, least in (
-            (self.running_mean, statistics.mean, 1),
-            (self.running_var, unbiased, 2),  # a single value has no unbiased variance
-            (self.running_square, statistics.second_moment, 1),
+        # Whether all statistics are over the same number of values.
+        is_even = not masked and not is_shared(self.sync) and is_known(plan.count > 1) and moment.numel()
+        for buffer, value, is_variance in (
+            (self.running_mean, statistics.mean, False),
+            (self.running_var, moment, True),  # which is made unbiased
+            (self.running_square, moment, False),
         ):
             if buffer is None or value is None:
                 continue
-            seen = (statistics.count >= least).to(dtype).expand_as(value)
+            if is_even:
+                batch = value if is_known(value.numel() == buffer.numel()) else value.mean(dims)
+                batch = batch.reshape(buffer.shape) * (plan.count / (plan.count - 1) if is_variance else 1.0)
+                buffer.copy_(torch.lerp(buffer.to(value.dtype), batch, momentum))
+                continue
+            if is_variance:
+                value = value * statistics.count / (statistics.count - 1).clamp(min=1)
+            # A single value has no unbiased variance.
+            seen = (statistics.count >= (2 if is_variance else 1)).to(value.dtype).expand_as(value)
             counts = seen.sum(dims, keepdim=True)
             batch = (value * seen).sum(dims, keepdim=True) / counts.clamp(min=1)
             step = momentum * counts.clamp(max=1)
-            old = buffer.to(dtype).reshape(batch.shape)
+            old = buffer.to(value.dtype).reshape(batch.shape)
             buffer.copy_(((1 - step) * old + step * batch).reshape(buffer.shape))
-
-    def _lerp_running_stats(
-        self, statistics: NormStatistics, count: int, momentum: float | Tensor, dims: tuple[int, ...]
-    ) -> None:
-        """Update the running statistics when all statistics are over `count` values."""
-        for buffer, value, factor in (
-            (self.running_mean, statistics.mean, 1.0),
-            (self.running_var, statistics.second_moment, count / (count - 1)),  # unbiased
-            (self.running_square, statistics.second_moment, 1.0),
-        ):
-            if buffer is not None and value is not None:
-                batch = value if is_known(value.numel() == buffer.numel()) else value.mean(dims)
-                buffer.copy_(torch.lerp(buffer.to(value.dtype), batch.reshape(buffer.shape) * factor, momentum))
 
     def _check_plan(self, plan: Plan) -> None:
         """Reject a tensor with one value per statistic; the named layers reject what torch's layers reject."""

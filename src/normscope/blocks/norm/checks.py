@@ -1,14 +1,14 @@
 """Argument checks of the norms."""
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Literal, cast, get_args
 
 import torch
 from torch import Tensor
 
 from normscope.blocks.checks import check_mask_tensor
-from normscope.checks import check_flags, is_integer, is_number
+from normscope.checks import is_integer, is_number
 from normscope.errors import ConfigError, ScopeError, ShapeError, TransformError
 from normscope.ops.kernel_mode import is_exporting_or_tracing, is_function_transform_active
 from normscope.ops.norm.statistic import RMS, Statistic
@@ -54,12 +54,8 @@ def check_names(scope: Scope) -> None:
     """Reject an axis whose name is also an argument of the norm."""
     for axis in scope.axes:
         if axis.name in _ARGUMENTS:
-            raise ScopeError(
-                f"{axis.name!r} is an argument of a norm, so an axis cannot have that name",
-                text=scope.text,
-                span=axis.span,
-                fix="give the axis another name",
-            )
+            problem = f"{axis.name!r} is an argument of a norm, so an axis cannot have that name"
+            raise ScopeError(problem, text=scope.text, span=axis.span, fix="give the axis another name")
 
 
 def parse_sizes(sizes: Any) -> dict[str, int]:
@@ -89,53 +85,44 @@ def check_mask_axes(mask: Tensor | None, x: Tensor, scope: Scope, plan: Plan, fe
             )
 
 
-def check_power_state(state: NormState | None, scope: Scope, tracked: tuple[str, ...]) -> None:
-    """Check that every statistic of a PowerNorm has an entry in its buffers, whose shape must be known."""
-    lost = [axis.name for axis in scope.axes if not axis.bracketed and axis.name not in tracked]
-    if state == "power" and lost:
-        raise ConfigError(
-            f"state='power' remembers something of every statistic, but the size of {' and '.join(map(repr, lost))} "
-            f"in the scope {scope.text!r} is not known beforehand; bracket it, or give its size"
-        )
-
-
-def check_sync(sync: bool, scope: Scope, sizes: Mapping[str, int]) -> bool:
-    check_flags(sync=sync)
+def check_kept_axes(scope: Scope, sizes: Mapping[str, int], state: NormState | None, sync: bool) -> None:
+    """Check the axes outside the brackets: buffers, and statistics that ranks add up, need all of their sizes."""
+    unknown = " and ".join([repr(a.name) for a in scope.axes if not a.bracketed and a.name not in sizes])
     if sync and not scope.axes[0].bracketed:
         raise ConfigError(
             f"sync=True shares statistics between ranks, which hold different samples, but the scope {scope.text!r} "
             f"does not bracket its first axis: every sample is normalized by itself. Leave sync out"
         )
-    open_ended = [axis.name for axis in scope.axes if not axis.bracketed and axis.name not in sizes]
-    if sync and open_ended:
+    if sync and unknown:
         raise ConfigError(
             f"sync=True adds up the statistics of all ranks, which must have one shape, but in {scope.text!r} "
-            f"the size of {' and '.join(map(repr, open_ended))} may differ between them; give it, or bracket the axis"
+            f"the size of {unknown} may differ between them; give it, or bracket the axis"
         )
-    return sync
+    if state == "power" and unknown:
+        raise ConfigError(
+            f"state='power' remembers something of every statistic, but the size of {unknown} "
+            f"in the scope {scope.text!r} is not known beforehand; bracket it, or give its size"
+        )
 
 
-def check_no_sizes(sizes: dict[str, Any], given: object) -> None:
-    """Reject keyword sizes without a scope, which would silently be ignored, as would misspelled arguments."""
+def resolve_scope(
+    given: object, sizes: dict[str, Any], from_torch: Callable[[], tuple[str, dict[str, int]]]
+) -> tuple[Scope, dict[str, Any]]:
+    """Return the scope and the sizes that a named layer was given, or those that follow from torch's arguments.
+
+    The sizes are checked before a layer merges them with its own arguments. Without a scope there must be none: they
+    would silently be ignored, as would misspelled arguments.
+    """
+    if isinstance(given, str | Scope):
+        scope = Scope.parse(given)
+        check_names(scope)
+        scope.check_sizes(**sizes)
+        return scope, sizes
     if sizes:
         name = next(iter(sizes))
         raise ConfigError(f"{name}=... is not an argument here; sizes of axes go with a scope, but got {given!r}")
-
-
-def parse_sized_scope(text: str | Scope, sizes: dict[str, Any]) -> Scope:
-    """Parse a scope and check the keyword sizes, before a layer merges them with its own arguments."""
-    scope = Scope.parse(text)
-    check_names(scope)
-    scope.check_sizes(**sizes)
-    return scope
-
-
-def resolve_scope(features: object, default: str, axis: str, sizes: dict[str, Any]) -> tuple[Scope, dict[str, Any]]:
-    """Return the default scope of a layer for a number of features, or a given scope with its sizes."""
-    if isinstance(features, str | Scope):
-        return parse_sized_scope(features, sizes), sizes
-    check_no_sizes(sizes, features)
-    return Scope.parse(default), {axis: to_positive_int("num_features", features, f"or a scope such as {default!r}")}
+    text, sizes = from_torch()
+    return Scope.parse(text), sizes
 
 
 def to_positive_int(name: str, value: object, otherwise: str = "") -> int:

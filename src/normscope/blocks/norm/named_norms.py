@@ -1,7 +1,7 @@
 """`NormSpec`: the configuration of a norm, from which a model builds its norm layers."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from torch import Tensor, nn
@@ -13,6 +13,8 @@ from normscope.checks import check_flags, short_repr
 from normscope.errors import ConfigError
 from normscope.ops.norm.statistic import Statistic, StatisticName
 from normscope.scope import Axes, Scope
+
+_OF_THE_SCOPE = ("scope", "sizes")
 
 
 @dataclass(frozen=True)
@@ -58,19 +60,8 @@ class NormSpec:
         if self.state is not None:
             owners |= {axis.name for axis in scope.axes if not axis.bracketed}
         sizes: dict[str, Any] = {name: size for name, size in known.items() if name in owners}
-        return Norm(
-            scope,
-            statistic=self.statistic,
-            state=self.state,
-            affine=self.affine,
-            bias=self.bias,
-            eps=self.eps,
-            momentum=self.momentum,
-            warmup=self.warmup,
-            sync=self.sync,
-            device=device,
-            **sizes,
-        )
+        settings = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in _OF_THE_SCOPE}
+        return Norm(scope, device=device, **settings, **sizes)
 
     def brackets(self, dimension: int, rank: int) -> bool:
         """Return whether this norm shares statistics along a dimension of tensors of this rank."""

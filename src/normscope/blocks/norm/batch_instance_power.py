@@ -1,4 +1,4 @@
-"""BatchNorm and InstanceNorm: statistics per channel, over the batch or within each sample."""
+"""BatchNorm, InstanceNorm and PowerNorm: statistics per channel, over the batch or within each sample."""
 
 from typing import Any
 
@@ -8,18 +8,27 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
 from normscope.blocks.norm.base import Device, Norm, ScopeText
-from normscope.blocks.norm.checks import channel_axes, resolve_scope
+from normscope.blocks.norm.checks import channel_axes, resolve_scope, to_positive_int
 from normscope.blocks.torch_tools import is_fx_proxy
 from normscope.errors import ShapeError
 from normscope.ops.norm.reference import check_floating
-from normscope.scope import Plan
+from normscope.scope import Plan, Scope
+
+
+def _per_channel(num_features: object, sizes: dict[str, Any], default: str, axis: str) -> tuple[Scope, dict[str, Any]]:
+    """Return the default scope of a layer for a number of features, or a given scope with its sizes."""
+    fix = f"or a scope such as {default!r}"
+    return resolve_scope(
+        num_features, sizes, lambda: (default, {axis: to_positive_int("num_features", num_features, fix)})
+    )
 
 
 class _ChannelNorm(Norm):
     """Base class of BatchNorm and InstanceNorm: a gain per channel, and optional running statistics."""
 
     default_scope = ""
-    ranks: tuple[int, ...] | None = None  # the tensor ranks that the 1d, 2d and 3d layers accept; None for any
+    ranks: tuple[int, ...] = ()  # the tensor ranks that the 1d, 2d and 3d layers accept; empty for any
+    _takes_samples = False  # whether the first of the ranks is that of a single sample
 
     def __init__(
         self,
@@ -35,32 +44,28 @@ class _ChannelNorm(Norm):
         sync: bool = False,
         **sizes: Any,
     ) -> None:
-        scope, sizes = resolve_scope(num_features, self.default_scope, "c", sizes)
-        super().__init__(
-            scope,
-            state="running" if track_running_stats else None,
-            affine=channel_axes(scope, sizes) if affine else None,
-            bias=bias,
-            eps=eps,
-            momentum=momentum,
-            sync=sync,
-            device=device,
-            dtype=dtype,
-            **sizes,
-        )
+        scope, sizes = _per_channel(num_features, sizes, self.default_scope, "c")
+        options: dict[str, Any] = {"momentum": momentum, "bias": bias, "sync": sync, "device": device, "dtype": dtype}
+        options["state"] = "running" if track_running_stats else None
+        super().__init__(scope, affine=channel_axes(scope, sizes) if affine else None, eps=eps, **options, **sizes)
         if scope.text == self.default_scope and "c" in sizes:  # else unset: converters to torch must fail
             self.num_features = sizes["c"]
         self.affine = affine
         self.track_running_stats = track_running_stats
 
-    def _check_rank(self, x: Tensor) -> None:
-        check_floating(x)
-        if self.ranks is not None and x.dim() not in self.ranks:
-            wanted = " or ".join(f"{rank}" for rank in self.ranks)
+    def forward(self, input: Tensor, mask: Tensor | None = None) -> Tensor:
+        if is_fx_proxy(input):
+            return self._fx_call(input, mask)
+        check_floating(input)
+        rank, ranks = input.dim(), self.ranks
+        if ranks and rank not in ranks:
+            wanted, name = " or ".join(map(str, ranks)), type(self).__name__
             raise ShapeError(
-                f"{type(self).__name__} takes a tensor of {wanted} dimensions, but got {x.dim()}: "
-                f"shape {tuple(x.shape)}"
+                f"{name} takes a tensor of {wanted} dimensions, but got {rank}: shape {tuple(input.shape)}"
             )
+        if self._takes_samples and ranks and rank == ranks[0]:
+            return super().forward(input[None], mask[None] if isinstance(mask, Tensor) else mask)[0]
+        return super().forward(input, mask)
 
     def _check_plan(self, plan: Plan) -> None:
         if self.state is None or not self._uses_running_stats():
@@ -106,12 +111,6 @@ class BatchNorm(_ChannelNorm, _BatchNorm):  # type: ignore[misc] # torch's class
     """
 
     default_scope = "[n] c [...]"
-
-    def forward(self, input: Tensor, mask: Tensor | None = None) -> Tensor:
-        if is_fx_proxy(input):
-            return self._fx_call(input, mask)
-        self._check_rank(input)
-        return super().forward(input, mask)
 
     def _updates_running_stats(self) -> bool:
         return self.track_running_stats  # as torch's: turned off on a finished layer, training leaves the memory alone
@@ -164,6 +163,7 @@ class InstanceNorm(_ChannelNorm, _InstanceNorm):  # type: ignore[misc]
     """
 
     default_scope = "n c [...]"
+    _takes_samples = True
     _counts_batches = False
 
     def __init__(
@@ -180,14 +180,6 @@ class InstanceNorm(_ChannelNorm, _InstanceNorm):  # type: ignore[misc]
         **sizes: Any,
     ) -> None:
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias, **sizes)
-
-    def forward(self, input: Tensor, mask: Tensor | None = None) -> Tensor:
-        if is_fx_proxy(input):
-            return self._fx_call(input, mask)
-        self._check_rank(input)
-        if self.ranks is not None and input.dim() == min(self.ranks):
-            return super().forward(input[None], mask[None] if isinstance(mask, Tensor) else mask)[0]
-        return super().forward(input, mask)
 
     def _uses_running_stats(self) -> bool:
         return self.track_running_stats and not self.training  # as torch's, if it is turned off on a finished layer
@@ -209,3 +201,68 @@ class InstanceNorm3d(InstanceNorm, nn.InstanceNorm3d):  # type: ignore[misc]
     """`InstanceNorm` over (N, C, D, H, W) or (C, D, H, W)."""
 
     ranks = (4, 5)
+
+
+class PowerNorm(Norm):
+    r"""Power normalization: BatchNorm for text, without mean subtraction, with running statistics in training too.
+
+    Formula:
+        y = x / psi * weight + bias           psi^2: the running mean of x^2 over the previous batches
+        The backward pass is the paper's approximation; see `normscope.ops.norm.power_norm`.
+
+    Scope:
+        `[...] d`: each feature over all tokens. For images, pass the scope `[n] c [...]`.
+
+    Shapes:
+        x: (..., d). y: same as x. weight, bias, running_square (psi^2) and running_nu (the paper's nu): (d).
+
+    Args:
+        num_features: the number of features d, or a scope with the sizes as keyword arguments.
+        eps: value added to psi^2.
+        momentum: weight of the newest batch in the running statistics.
+        affine: whether the layer has a learnable gain (and bias).
+        bias: whether the affine parameters include a bias.
+        warmup: the number of initial batches that are normalized with their own statistic.
+        sync: compute statistics over all ranks of torch.distributed's default group.
+
+    Note:
+        psi starts at 1, so the first batches are not scaled. A deep pre-norm model with an activation that grows faster
+        than its input (ReLU^2, SwiGLU) can then produce non-finite values. Use `warmup`, or another activation. Causal
+        models cannot use `warmup`, because the batch's own statistic leaks the future.
+
+    Example:
+        >>> import torch
+        >>> norm = PowerNorm(4)
+        >>> x = torch.full((2, 3, 4), 3.0)
+        >>> y = norm(x)  # the first batch is divided by the initial psi, 1
+        >>> round(y.mean().item(), 4), norm.running_square
+        (3.0, tensor([1.8000, 1.8000, 1.8000, 1.8000]))
+
+    Paper:
+        Shen et al. 2020, "PowerNorm: Rethinking Batch Normalization in Transformers".
+    """
+
+    def __init__(
+        self,
+        num_features: int | ScopeText,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = True,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+        *,
+        bias: bool = True,
+        warmup: int = 0,
+        sync: bool = False,
+        **sizes: Any,
+    ) -> None:
+        scope, sizes = _per_channel(num_features, sizes, "[...] d", "d")
+        owner = " ".join(axis.name for axis in scope.axes if not axis.bracketed) if affine else None
+        options: dict[str, Any] = {
+            "momentum": momentum,
+            "warmup": warmup,
+            "sync": sync,
+            "device": device,
+            "dtype": dtype,
+        }
+        super().__init__(scope, statistic="rms", state="power", affine=owner, bias=bias, eps=eps, **options, **sizes)
