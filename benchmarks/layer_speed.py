@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 import normscope
 from normscope.blocks.activations import relu2
-from normscope.blocks.add_norm import add_and_normalize
+from normscope.blocks.fused_norms import add_and_normalize
 from normscope.runtime.memory import keep_freed_memory
 from timing import copy_seconds, medians
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import normscope as ns
-from normscope.blocks.add_norm import add_and_normalize
+from normscope.blocks.fused_norms import add_and_normalize
 from normscope.errors import ShapeError
 from normscope.ops.fused import row_norm as rows
 from normscope.ops.kernel_mode import reference_kernels

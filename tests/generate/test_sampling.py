@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from normscope.checks import SEED_LIMIT
 from normscope.errors import ConfigError, NonFiniteError, NormscopeError
 from normscope.generate.config import GenerationConfig
-from normscope.generate.sampling import probabilities, sample_index, sample_token, uniform
+from normscope.generate.sampling import FloatArray, sample_index, sample_token, uniform, unnormalized_probabilities
 from tests.support import every_refusal
 
 # Few different values, so that many tokens are equally likely, and some that never come.
@@ -26,6 +26,11 @@ configs = st.builds(
     top_p=st.none() | st.sampled_from([0.05, 0.31, 0.57, 0.93]),
     min_p=st.none() | st.sampled_from([0.02, 0.2, 0.7]),
 )
+
+
+def probabilities(logits: FloatArray, config: GenerationConfig) -> FloatArray:
+    weights = unnormalized_probabilities(logits, config)
+    return np.divide(weights, weights.sum())
 
 
 def by_definition(logits: list[float], config: GenerationConfig) -> list[float]:

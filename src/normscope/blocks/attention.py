@@ -6,14 +6,12 @@ Axes: b batch, s position of a query, t position of a key, h heads, d width, e f
 import torch
 from torch import Tensor, nn
 
-from normscope.blocks.cache import LayerCache
-from normscope.blocks.causality import check_no_future_leak
+from normscope.blocks.cache import LayerCache, StartPosition, max_start, position_ids
 from normscope.blocks.checks import check_dropout, check_mask, check_stream
+from normscope.blocks.fused_norms import norm_and_rotate
 from normscope.blocks.initialization import Initialization, Role
 from normscope.blocks.linear import Linear
 from normscope.blocks.norm.named_norms import NormSpec, as_norm
-from normscope.blocks.positions import StartPosition, max_start, position_ids
-from normscope.blocks.query_key import norm_and_rotate
 from normscope.blocks.rotary import Rotary, check_is_rotary
 from normscope.blocks.torch_tools import BaseModule, is_fx_proxy
 from normscope.checks import check_flags, check_positive_int
@@ -92,7 +90,8 @@ class Attention(BaseModule):
                 f"the rotary positions are for heads of {rotary.head_dim}, but these have {self.head_dim}"
             )
         qk_norm = as_norm(qk_norm)
-        check_no_future_leak("qk_norm", qk_norm, rank=4, allowed=not causal or allow_future_leak)
+        if qk_norm is not None and causal and not allow_future_leak:
+            qk_norm.check_no_future_leak("qk_norm", rank=4)
         self.causal, self.window, self.rotary = causal, window, rotary
         self.q = Linear(width, self.heads * self.head_dim, bias, init=init)
         self.k = Linear(width, self.kv_heads * self.head_dim, bias, init=init)

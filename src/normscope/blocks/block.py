@@ -8,10 +8,9 @@ from torch import Tensor, nn
 from normscope.blocks.activations import get_activation
 from normscope.blocks.attention import Attention, check_heads
 from normscope.blocks.cache import LayerCache
-from normscope.blocks.causality import check_no_future_leak
 from normscope.blocks.checks import check_config, check_dropout, check_mask, check_stream
 from normscope.blocks.initialization import get_initialization
-from normscope.blocks.mlp import MLP
+from normscope.blocks.mlp import MLP, default_hidden
 from normscope.blocks.norm.named_norms import NormSpec, as_norm, build_norm
 from normscope.blocks.residual import MaskedNorm, get_wiring
 from normscope.blocks.rotary import Rotary, check_is_rotary
@@ -59,7 +58,7 @@ class BlockConfig:
     allow_future_leak: bool = False
 
     def __post_init__(self) -> None:
-        heads, kv_heads, head_dim = check_heads(self.width, self.heads, self.kv_heads, self.head_dim)
+        heads, kv_heads, head_dim = self.head_sizes
         check_positive_int(depth=self.depth)
         check_flags(causal=self.causal, bias=self.bias, allow_future_leak=self.allow_future_leak)
         for name in ("hidden", "window"):
@@ -73,14 +72,27 @@ class BlockConfig:
         self._check_norm("qk_norm", (heads, head_dim))
         self._check_norm("qk_norm", (kv_heads, head_dim))
 
+    @property
+    def head_sizes(self) -> tuple[int, int, int]:
+        """(heads, kv_heads, head_dim), with defaults filled in."""
+        return check_heads(self.width, self.heads, self.kv_heads, self.head_dim)
+
+    @property
+    def hidden_size(self) -> int:
+        """The hidden size of the MLP, with the default filled in."""
+        return default_hidden(self.width, self.activation) if self.hidden is None else self.hidden
+
     def _check_norm(self, name: str, sizes: tuple[int, ...]) -> None:
         """Convert the norm to a `NormSpec` and check that it fits inputs of shape (b, s, *sizes)."""
         norm = as_norm(getattr(self, name))
         object.__setattr__(self, name, norm)
         if norm is not None:
-            allowed = not self.causal or self.allow_future_leak
-            check_no_future_leak(name, norm, rank=2 + len(sizes), allowed=allowed)
+            if self.causal and not self.allow_future_leak:
+                norm.check_no_future_leak(name, rank=2 + len(sizes))
             norm.build((None, None, *sizes), device="meta")
+
+
+_ATTENTION_FIELDS = ("kv_heads", "head_dim", "qk_norm", "window", "causal", "allow_future_leak")
 
 
 class Block(BaseModule):
@@ -117,32 +129,11 @@ class Block(BaseModule):
         check_config(config, BlockConfig, "a Block")
         check_is_rotary(rotary)
         self.wiring = get_wiring(config.wiring)
-        self.attention = Attention(
-            config.width,
-            config.heads,
-            kv_heads=config.kv_heads,
-            head_dim=config.head_dim,
-            causal=config.causal,
-            rotary=rotary,
-            qk_norm=config.qk_norm,
-            window=config.window,
-            bias=config.bias,
-            dropout=config.dropout,
-            init=config.init,
-            role=self.wiring.role("attention"),
-            depth=config.depth,
-            allow_future_leak=config.allow_future_leak,
-        )
-        self.mlp = MLP(
-            config.width,
-            config.hidden,
-            config.activation,
-            bias=config.bias,
-            dropout=config.dropout,
-            init=config.init,
-            role=self.wiring.role("mlp"),
-            depth=config.depth,
-        )
+        own = {name: getattr(config, name) for name in _ATTENTION_FIELDS}
+        shared = {name: getattr(config, name) for name in ("bias", "dropout", "init", "depth")}
+        role = self.wiring.role
+        self.attention = Attention(config.width, config.heads, rotary=rotary, role=role("attention"), **own, **shared)
+        self.mlp = MLP(config.width, config.hidden, config.activation, role=role("mlp"), **shared)
         norm, shape = as_norm(config.norm), (None, None, config.width)
         self.norms = nn.ModuleList(build_norm(norm, shape) for _ in range(self.wiring.norms))
 

@@ -12,12 +12,33 @@ import torch
 from torch import Tensor
 
 from normscope.blocks.checks import autocasts, check_tensor
-from normscope.blocks.positions import StartPosition, max_start, position_ids
 from normscope.checks import check_positive_int, is_integer
 from normscope.errors import CacheError, DtypeError
 
 ALIGNMENT = 64
 """Bytes of a cache line, and of the widest vector registers."""
+
+StartPosition = int | tuple[int, ...]
+"""The position of the first new token: one number for all rows, or one per row."""
+
+
+def position_ids(start: StartPosition, count: int, device: torch.device) -> Tensor:
+    """Return the position ids of `count` tokens: (s), or (b, s) if rows start at different positions.
+
+    >>> position_ids(3, 2, torch.device("cpu"))
+    tensor([3, 4])
+    >>> position_ids((3, 0), 2, torch.device("cpu"))
+    tensor([[3, 4],
+            [0, 1]])
+    """
+    if isinstance(start, tuple):
+        return torch.tensor(start, device=device)[:, None] + torch.arange(count, device=device)
+    return torch.arange(start, start + count, device=device)
+
+
+def max_start(start: StartPosition) -> int:
+    """Return the largest start position over the rows."""
+    return max(start) if isinstance(start, tuple) else start
 
 
 class LayerCache:

@@ -148,9 +148,8 @@ class Embedding(Quantizable, BaseModule, nn.Embedding):
     ) -> None:
         check_positive_int(num_embeddings=num_embeddings, embedding_dim=embedding_dim)
         check_placement(device, dtype)
-        if padding_idx is not None and not (
-            is_integer(padding_idx, least=-num_embeddings) and padding_idx < num_embeddings
-        ):
+        count = num_embeddings
+        if padding_idx is not None and not (is_integer(padding_idx, least=-count) and padding_idx < count):
             raise ConfigError(f"padding_idx={padding_idx!r} is not one of the {num_embeddings} entries")
         if max_norm is not None:
             check_positive_number(max_norm=max_norm)
@@ -164,7 +163,7 @@ class Embedding(Quantizable, BaseModule, nn.Embedding):
                 )
         # Before super().__init__(), which calls reset_parameters.
         self.init, self.role = get_initialization(init), role
-        options: dict[str, Any] = {"device": device, "dtype": dtype, "_freeze": _freeze}
+        options: dict[str, Any] = {"sparse": sparse, "_freeze": _freeze, "device": device, "dtype": dtype}
         super().__init__(
             num_embeddings,
             embedding_dim,
@@ -172,8 +171,7 @@ class Embedding(Quantizable, BaseModule, nn.Embedding):
             max_norm,
             norm_type,
             scale_grad_by_freq,
-            sparse,
-            _weight,
+            _weight=_weight,
             **options,
         )
 

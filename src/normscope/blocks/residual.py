@@ -6,8 +6,8 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from normscope.blocks.add_norm import add_and_normalize
 from normscope.blocks.checks import lookup
+from normscope.blocks.fused_norms import add_and_normalize
 from normscope.blocks.initialization import Role
 
 Sublayer = Callable[[Tensor], Tensor]

@@ -8,8 +8,8 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from normscope.blocks.cache import StartPosition, max_start, position_ids
 from normscope.blocks.checks import check_tensor
-from normscope.blocks.positions import StartPosition, max_start, position_ids
 from normscope.blocks.torch_tools import BaseModule, is_fx_proxy
 from normscope.checks import check_positive_int, check_positive_number
 from normscope.errors import ConfigError, DtypeError, ShapeError

@@ -7,15 +7,8 @@ from typing import Any, get_args, get_type_hints
 
 from torch import Tensor
 
+from normscope import checks
 from normscope.blocks.checks import check_config
-from normscope.checks import (
-    check_positive_int,
-    check_positive_number,
-    check_seed,
-    check_setting_names,
-    is_number,
-    short_repr,
-)
 from normscope.errors import ConfigError, DtypeError
 from normscope.generate.decoder import WeightFormat
 
@@ -67,23 +60,23 @@ class GenerationConfig:
     weights: WeightFormat = "float32"
 
     def __post_init__(self) -> None:
-        check_positive_int(max_new_tokens=self.max_new_tokens, samples=self.samples, batch_size=self.batch_size)
-        check_seed(seed=self.seed)
-        if not (is_number(self.temperature) and 0 <= self.temperature < float("inf")):
+        checks.check_positive_int(max_new_tokens=self.max_new_tokens, samples=self.samples, batch_size=self.batch_size)
+        checks.check_seed(seed=self.seed)
+        if not (checks.is_number(self.temperature) and 0 <= self.temperature < float("inf")):
             raise ConfigError(
                 f"temperature={self.temperature!r} must be a finite number, 0 or above\n"
                 f"fix: use 1.0 for the probabilities of the model, or 0 for greedy decoding"
             )
         if self.top_k is not None:
-            check_positive_int(top_k=self.top_k)
+            checks.check_positive_int(top_k=self.top_k)
         for name, example in (("top_p", 0.95), ("min_p", 0.05)):
             share = getattr(self, name)
-            if share is not None and not (is_number(share) and 0 < share <= 1):
+            if share is not None and not (checks.is_number(share) and 0 < share <= 1):
                 raise ConfigError(
                     f"{name}={share!r} must be above 0 and at most 1\n"
                     f"fix: use a value such as {name}={example}, or omit it to disable the filter"
                 )
-        check_positive_number(repetition_penalty=self.repetition_penalty)
+        checks.check_positive_number(repetition_penalty=self.repetition_penalty)
         object.__setattr__(self, "stop", _check_stops(self.stop))
         if self.weights not in get_args(WeightFormat):
             raise ConfigError(f"invalid weights={self.weights!r}\nfix: use one of {', '.join(get_args(WeightFormat))}")
@@ -125,14 +118,14 @@ def make_config(config: GenerationConfig | None, settings: dict[str, Any]) -> Ge
     """
     config = GenerationConfig() if config is None else config
     check_config(config, GenerationConfig, "a generation")
-    check_setting_names("a generation", settings, GenerationConfig)
+    checks.check_setting_names("a generation", settings, GenerationConfig)
     return dataclasses.replace(config, **settings) if settings else config
 
 
 def _check_stops(stops: object) -> tuple[str, ...]:
     """Validate stop strings and return them as a tuple; a single string is accepted."""
     if not isinstance(stops, Iterable) or isinstance(stops, Tensor):  # a tensor is iterable, but not each of them
-        raise DtypeError(f"stop must be a list of strings, but got {short_repr(stops)}\nfix: stop=['\\n\\n']")
+        raise DtypeError(f"stop must be a list of strings, but got {checks.short_repr(stops)}\nfix: stop=['\\n\\n']")
     checked = (stops,) if isinstance(stops, str) else tuple(stops)
     for stop in checked:
         if not isinstance(stop, str):

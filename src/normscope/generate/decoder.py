@@ -9,18 +9,11 @@ from weakref import WeakKeyDictionary, finalize
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
-from normscope.blocks.block import Block
 from normscope.blocks.cache import KVCache
 from normscope.blocks.norm.base import Norm
-from normscope.generate.decoder_support import (
-    GATES,
-    KERNEL_ACTIVATIONS,
-    can_decode,
-    norm_settings,
-    parameters_and_buffers,
-)
+from normscope.generate.decoder_support import KERNEL_ACTIVATIONS, can_decode, norm_settings, parameters_and_buffers
 from normscope.models.gpt import GPT
 from normscope.ops.operation import KernelError, fused_module, run_kernel
 from normscope.ops.threads import thread_pool_for
@@ -53,10 +46,10 @@ class DecoderLayout:
         self.layers = np.stack([self._layer(block) for block in model.blocks])
         self.sizes, self.fractions = self._model(model)
 
-    def _model(self, model: GPT) -> tuple[Table, NDArray[np.float64]]:
-        at, config, norm, block = self.kernel, model.config, _norm(model.final_norm), _block(model.blocks[0])
-        attention, mlp = block.attention, block.mlp
-        qk_norm = None if attention.q_norm is None else _norm(attention.q_norm)
+    def _model(self, model: Any) -> tuple[Table, NDArray[np.float64]]:
+        at, config, norm = self.kernel, model.config, model.final_norm
+        attention, mlp = model.blocks[0].attention, model.blocks[0].mlp
+        qk_norm = attention.q_norm
         size = np.zeros(at.MODEL_FIELDS, dtype=np.int64)
         size[at.LAYERS], size[at.WIDTH], size[at.WINDOW] = config.depth, config.width, config.window or 0
         size[at.HEADS], size[at.KV_HEADS], size[at.HEAD_DIM] = config.heads, model.kv_heads, model.head_dim
@@ -65,7 +58,7 @@ class DecoderLayout:
         size[at.CENTERED] = norm.statistic.centers
         size[at.QK_NORM] = qk_norm is not None
         size[at.QK_CENTERED] = qk_norm is not None and qk_norm.statistic.centers
-        size[at.ACTIVATION] = KERNEL_ACTIVATIONS.index(GATES.get(mlp.activation.name, mlp.activation.name))
+        size[at.ACTIVATION] = KERNEL_ACTIVATIONS[mlp.activation.name]
         size[at.EMBEDDING_NORM] = isinstance(model.embedding_norm, Norm)
         size[at.EMBEDDING] = self._address(model.embedding.weight)
         size[at.POSITION_EMBEDDING] = self._address(None if model.position is None else model.position.weight)
@@ -78,9 +71,8 @@ class DecoderLayout:
             size[at.COS], size[at.SIN] = self._address(attention.rotary.cos), self._address(attention.rotary.sin)
         return size, np.array([_eps(norm), _eps(qk_norm), config.logit_cap or 0.0], dtype=np.float64)
 
-    def _layer(self, module: nn.Module) -> Table:
-        at, block = self.kernel, _block(module)
-        attention, mlp = block.attention, block.mlp
+    def _layer(self, block: Any) -> Table:
+        at, attention, mlp = self.kernel, block.attention, block.mlp
         layer = np.zeros(at.LAYER_FIELDS, dtype=np.int64)
         self._put_norm(layer, at.NORM1, block.norms[0])
         self._put_norm(layer, at.NORM2, block.norms[1])
@@ -101,8 +93,7 @@ class DecoderLayout:
             self._put_norm(layer, at.K_NORM, attention.k_norm)
         return layer
 
-    def _put_norm(self, table: Table, field: int, module: nn.Module) -> None:
-        norm = _norm(module)
+    def _put_norm(self, table: Table, field: int, norm: Any) -> None:
         table[field : field + 2] = self._address(norm.weight), self._address(norm.bias)
 
     def _put_matrix(self, table: Table, field: int, weight: Tensor, bias: Tensor | None) -> None:
@@ -137,10 +128,6 @@ class DecoderLayout:
         self._batch_size = batch_size
         return threads
 
-    def take_thread_timings(self, other: "DecoderLayout") -> None:
-        """Reuse the thread timings that another layout of the same model has measured."""
-        self._threads = other._threads
-
     def matches(self, model: GPT) -> bool:
         """Whether the model is unchanged: no tensor has moved, and no weight with a rounded copy has changed."""
         return self._state == _state(model) and all(
@@ -161,7 +148,7 @@ def get_layout(model: GPT, weights: WeightFormat) -> DecoderLayout | None:
     if layout is None or layout.weights != weights or not layout.matches(model):
         before, layout = layout, DecoderLayout(model, weights, kernel)
         if before is not None:
-            layout.take_thread_timings(before)
+            layout._threads = before._threads  # with the timings that it has measured
         _layouts[model] = layout
     return layout
 
@@ -265,13 +252,3 @@ def _state(model: GPT) -> tuple[object, ...]:
 def _fingerprint(weight: Tensor) -> Tensor:
     """A checksum of each row: changes through `.data` do not increase the version counter."""
     return torch.mv(weight.detach(), torch.linspace(1, 2, weight.shape[1], dtype=weight.dtype, device=weight.device))
-
-
-def _norm(module: nn.Module) -> Norm:
-    assert isinstance(module, Norm)
-    return module
-
-
-def _block(module: nn.Module) -> Block:
-    assert isinstance(module, Block)
-    return module

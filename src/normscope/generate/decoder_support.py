@@ -1,32 +1,31 @@
 """Which models the fused decoder supports: unmodified GPTs of the presets' architectures, without hooks.
 
 The kernel takes the structure of all blocks from the first one, all sizes from the config, and raw addresses. So
-everything it relies on is checked here; a model that fails a check runs in torch.
+everything it relies on is checked here, against a new GPT of the same config; a model that fails a check runs in torch.
 """
+
+from collections.abc import Iterator
+from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
 
-from normscope.blocks.attention import Attention, check_heads
+from normscope.blocks.attention import Attention
 from normscope.blocks.block import Block
 from normscope.blocks.checks import autocasts
-from normscope.blocks.hooks import has_hooks
-from normscope.blocks.linear import Embedding, Linear
-from normscope.blocks.mlp import MLP, default_hidden
-from normscope.blocks.norm import LayerNorm, RMSNorm
-from normscope.blocks.norm.base import Norm
+from normscope.blocks.fused_norms import has_hooks, is_stateless_norm
+from normscope.blocks.linear import Embedding
+from normscope.blocks.mlp import MLP
+from normscope.blocks.norm import Norm
 from normscope.blocks.norm.named_norms import NoNorm
-from normscope.blocks.residual import WIRINGS
 from normscope.blocks.rotary import Rotary
 from normscope.errors import ShapeError
 from normscope.models.gpt import GPT, GPTConfig
 from normscope.ops.kernel_mode import select_backend
 from normscope.ops.norm.statistic import Statistic
 
-KERNEL_ACTIVATIONS = ("relu2", "relu", "gelu", "gelu-tanh", "silu")
-"""The activations of the kernel, numbered as in `normscope.ops.fused.decode_step`."""
-GATES = {"swiglu": "silu", "reglu": "relu", "geglu": "gelu"}
-"""Gated activations, and the activation of their gate."""
+KERNEL_ACTIVATIONS = {"relu2": 0, "relu": 1, "gelu": 2, "gelu-tanh": 3, "silu": 4, "reglu": 1, "geglu": 2, "swiglu": 4}
+"""The number that `normscope.ops.fused.decode_step` has for each activation, or for the activation of its gate."""
 
 
 def can_decode(model: nn.Module) -> bool:
@@ -36,11 +35,14 @@ def can_decode(model: nn.Module) -> bool:
     """
     return (
         type(model) is GPT
-        and _supports_architecture(model)
-        and not has_hooks(*model.modules())
+        and model.config.wiring == "pre"
+        and model.config.activation in KERNEL_ACTIVATIONS
         and all(tensor.dtype == torch.float32 and tensor.is_contiguous() for tensor in parameters_and_buffers(model))
         and select_backend(*parameters_and_buffers(model)) == "fused"
         and not autocasts(torch.device("cpu"))
+        and not has_hooks(*model.modules())
+        and _structure(model) == _unmodified_structure(model.config)
+        and _norms_are_supported(model)
     )
 
 
@@ -49,61 +51,42 @@ def parameters_and_buffers(model: nn.Module) -> list[Tensor]:
     return [*model.parameters(), *model.buffers()]
 
 
-def _supports_architecture(model: GPT) -> bool:
-    config = model.config
-    vocabulary, context, width = config.vocab_size, config.context, config.width
-    return (
-        len(model.blocks) == config.depth
-        and all(_supports_block(block, config) for block in model.blocks)
-        and _blocks_are_uniform(model)
-        and type(model.dropout) is nn.Dropout
-        and _is_plain_embedding(model.embedding, vocabulary, width)
-        and (model.position is None or _is_plain_embedding(model.position, context, width))
-        and (model.head is None or _is_linear(model.head, vocabulary, width))
-    )
+def _structure(model: GPT) -> dict[str, tuple[object, ...]]:
+    """The class, settings and shapes of every module but the norms, by name."""
+    return {
+        name: (type(module), _settings(module), {key: t.shape for key, t in _own_tensors(module) if t is not None})
+        for name, module in model.named_modules(remove_duplicate=False)
+        if not isinstance(module, Norm | NoNorm)
+    }
 
 
-def _supports_block(block: nn.Module, config: GPTConfig) -> bool:
-    return (
-        type(block) is Block
-        and block.wiring == WIRINGS["pre"]
-        and len(block.norms) == 2
-        and _supports_attention(block.attention, config)
-        and _supports_mlp(block.mlp, config)
-    )
+@lru_cache(maxsize=16)
+def _unmodified_structure(config: GPTConfig) -> dict[str, tuple[object, ...]]:
+    with torch.device("meta"):
+        return _structure(GPT(config))
 
 
-def _supports_attention(attention: nn.Module, config: GPTConfig) -> bool:
-    heads, kv_heads, e = check_heads(config.width, config.heads, config.kv_heads, config.head_dim)
-    return (
-        type(attention) is Attention
-        and (attention.heads, attention.kv_heads, attention.head_dim) == (heads, kv_heads, e)
-        and attention.causal
-        and attention.window == config.window
-        and _is_linear(attention.q, heads * e, config.width)
-        and _is_linear(attention.k, kv_heads * e, config.width)
-        and _is_linear(attention.v, kv_heads * e, config.width)
-        and _is_linear(attention.out, config.width, heads * e)
-        and type(attention.dropout) is nn.Dropout
-        and (attention.rotary is None or _is_rotary(attention.rotary, config.context, e // 2))
-    )
+def _own_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor | None]]:
+    yield from module._parameters.items()
+    yield from module._buffers.items()
 
 
-def _supports_mlp(mlp: nn.Module, config: GPTConfig) -> bool:
-    hidden = default_hidden(config.width, config.activation) if config.hidden is None else config.hidden
-    return (
-        type(mlp) is MLP
-        and mlp.activation.name == config.activation
-        and GATES.get(config.activation, config.activation) in KERNEL_ACTIVATIONS
-        and _is_linear(mlp.up, hidden, config.width)
-        and (_is_linear(mlp.gate, hidden, config.width) if mlp.activation.gated else mlp.gate is None)
-        and _is_linear(mlp.down, config.width, hidden)
-        and type(mlp.dropout) is nn.Dropout
-    )
+def _settings(module: nn.Module) -> object:
+    """The settings of a module on which its result depends, besides its class and its tensors."""
+    match module:
+        case Block():
+            return module.wiring
+        case Attention():
+            return module.heads, module.kv_heads, module.head_dim, module.causal, module.window
+        case MLP():
+            return module.activation.name
+        case Embedding():
+            return module.max_norm  # which would modify the weight at each lookup
+    return None
 
 
-def _blocks_are_uniform(model: GPT) -> bool:
-    """Whether everything that the kernel stores once is the same in all blocks: rotary tables, norms, QK-norms."""
+def _norms_are_supported(model: GPT) -> bool:
+    """Whether all norms are over the last axis, and what the kernel stores once is the same in all blocks."""
     blocks = [block for block in model.blocks if isinstance(block, Block)]
     width_norms = [model.final_norm, *(norm for block in blocks for norm in block.norms)]
     if type(model.embedding_norm) is not NoNorm:
@@ -138,7 +121,7 @@ def norm_settings(norm: nn.Module | None) -> tuple[Statistic, float | None] | No
 
 def _normalizes_last_axis(norm: nn.Module | None, shape: tuple[int, ...]) -> bool:
     """Whether the norm is over the last axis only, with optional weight and bias along it."""
-    if type(norm) not in (Norm, LayerNorm, RMSNorm) or not isinstance(norm, Norm) or norm.state:
+    if not is_stateless_norm(norm):
         return False
     try:
         plan, along, _ = norm._plan_for(torch.Size(shape))
@@ -151,19 +134,3 @@ def _normalizes_last_axis(norm: nn.Module | None, shape: tuple[int, ...]) -> boo
         and along in ((), (*(1 for _ in shape[1:]), shape[-1]))
         and all(own == shape[-1:] for own in shapes)
     )
-
-
-def _is_linear(linear: nn.Module | None, d_out: int, d_in: int) -> bool:
-    if type(linear) is not Linear:
-        return False
-    bias: Tensor | None = linear.bias
-    return linear.weight.shape == (d_out, d_in) and (bias is None or bias.shape == (d_out,))
-
-
-def _is_plain_embedding(table: nn.Module, num_embeddings: int, width: int) -> bool:
-    """Whether it is a plain lookup table: `max_norm` would modify the weight at each lookup."""
-    return type(table) is Embedding and table.weight.shape == (num_embeddings, width) and table.max_norm is None
-
-
-def _is_rotary(rotary: nn.Module, context: int, half: int) -> bool:
-    return type(rotary) is Rotary and rotary.cos.shape == rotary.sin.shape == (context, 1, half)

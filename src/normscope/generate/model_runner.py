@@ -21,7 +21,7 @@ from weakref import finalize
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from normscope.blocks.cache import KVCache
 from normscope.generate.decoder import Decoder, WeightFormat, get_layout
@@ -91,16 +91,15 @@ class ModelRunner:
     def _run_model(self, tokens: list[int], cache: KVCache | None = None) -> FloatArray:
         start = time.perf_counter()
         with eval_inference_mode(self._modules):
-            logits = _to_numpy(self._model(self._as_batch(tokens), cache=cache, last_only=True))
+            batch = torch.tensor([tokens], device=self._model.embedding.weight.device)
+            logits = self._model(batch, cache=cache, last_only=True)[0, -1]
+            found: FloatArray = logits.cpu().double().numpy()  # to the CPU first: some devices have no float64
         self._threads.step(time.perf_counter() - start)
-        return logits
+        return found
 
     def _cache_row(self, i: int) -> KVCache:
         assert self._cache is not None
         return self._cache.row(i)
-
-    def _as_batch(self, tokens: list[int]) -> Tensor:
-        return torch.tensor([tokens], device=self._model.embedding.weight.device)
 
 
 @contextmanager
@@ -118,9 +117,3 @@ def eval_inference_mode(modules: Sequence[nn.Module]) -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
-
-
-def _to_numpy(logits: Tensor) -> FloatArray:
-    """Convert (1, 1, vocabulary) to a float64 array (vocabulary)."""
-    array: FloatArray = logits[0, -1].cpu().double().numpy()  # to the CPU first: some devices have no float64
-    return array

@@ -51,18 +51,14 @@ def sample_token(logits: FloatArray, config: GenerationConfig, u: float, seen: N
     logits = _check_finite(_apply_repetition_penalty(logits, seen, config.repetition_penalty))
     if config.temperature == 0:
         return int(np.argmax(logits))
-    return sample_index(_unnormalized_probabilities(logits, config), u)
+    return sample_index(unnormalized_probabilities(logits, config), u)
 
 
-def probabilities(logits: FloatArray, config: GenerationConfig) -> FloatArray:
-    """Return the probability of each token after temperature, top_k, top_p and min_p."""
-    weights = _unnormalized_probabilities(logits, config)
-    result: FloatArray = weights / np.cumsum(weights)[-1]
-    return result
+def unnormalized_probabilities(logits: FloatArray, config: GenerationConfig) -> FloatArray:
+    """Return the probabilities after temperature, top_k, top_p and min_p, up to a constant factor.
 
-
-def _unnormalized_probabilities(logits: FloatArray, config: GenerationConfig) -> FloatArray:
-    """Probabilities up to a constant factor; the most likely token has 1. Sampling needs no normalization."""
+    The most likely token has 1. Sampling needs no normalization.
+    """
     # A large difference divided by a small temperature overflows float64, and is a probability of zero.
     with np.errstate(over="ignore"):
         weights: FloatArray = np.exp((logits - logits.max()) / config.temperature)

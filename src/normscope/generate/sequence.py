@@ -48,24 +48,19 @@ class TokenSequence:
         self.finish_reason: FinishReason | None = None
         self.notices: list[str] = []
         self._context, self._prompt_length = context, len(self.tokens)
-        self._window_start = max(0, self._prompt_length - context)
+        self.window_start = max(0, self._prompt_length - context)  # position of the first token that the model sees
         self._seen = np.zeros(vocabulary, dtype=np.bool_)
         self._seen[[token for token in self.tokens if token < vocabulary and token not in stop_tokens]] = True
-        if self._window_start:
+        if self.window_start:
             self.notices.append(
                 f"prompt truncated to its last {context} of {self._prompt_length} tokens: "
                 f"the context of the model is {context} tokens"
             )
 
     @property
-    def window_start(self) -> int:
-        """Position of the first token that the model sees."""
-        return self._window_start
-
-    @property
     def window(self) -> list[int]:
         """The tokens that the model sees."""
-        return self.tokens[self._window_start :]
+        return self.tokens[self.window_start :]
 
     @property
     def prompt_tokens(self) -> list[int]:
@@ -94,10 +89,10 @@ class TokenSequence:
         """Append a generated token, and restart the window if it no longer fits the context."""
         self.tokens.append(token)
         self._seen[token] = True
-        if len(self.tokens) - self._window_start > self._context:
+        if len(self.tokens) - self.window_start > self._context:
             kept = max(1, self._context // 2)
-            restarted_before = self._window_start > max(0, self._prompt_length - self._context)
-            self._window_start = len(self.tokens) - kept
+            restarted_before = self.window_start > max(0, self._prompt_length - self._context)
+            self.window_start = len(self.tokens) - kept
             if not restarted_before:
                 self.notices.append(
                     f"the text exceeds the context of {self._context} tokens: "

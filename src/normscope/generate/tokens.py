@@ -108,15 +108,9 @@ class Generation:
                 f"samples={samples} for {len(checked)} prompts exceeds the limit of {MAX_SEQUENCES:,} sequences\n"
                 f"fix: generate fewer per call, and use another seed for each call"
             )
+        limits = {"context": self._context, "vocabulary": self._vocabulary}
         self.sequences = [
-            TokenSequence(
-                tokens,
-                prompt=prompt,
-                sample=sample,
-                context=self._context,
-                vocabulary=self._vocabulary,
-                stop_tokens=self._stop_tokens,
-            )
+            TokenSequence(tokens, prompt=prompt, sample=sample, stop_tokens=self._stop_tokens, **limits)
             for prompt, tokens in enumerate(checked)
             for sample in range(samples)
         ]

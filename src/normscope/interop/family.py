@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from normscope.blocks.norm import NormSpec
 from normscope.errors import WeightsError
 from normscope.models.gpt import GPTConfig
 
@@ -116,16 +117,20 @@ class Family:
 _REQUIRED = object()
 
 
-def setting(
-    *names: str, default: Any = _REQUIRED, convert: Callable[[Any], Any] = lambda value: value
-) -> Callable[[Settings], Any]:
+def setting(*names: str, default: Any = _REQUIRED) -> Callable[[Settings], Any]:
     """Read a setting: the first of these names that is set and not null, otherwise the default."""
 
     def read(settings: Settings) -> Any:
         found = next((settings[name] for name in names if settings.get(name) is not None), default)
-        return convert(settings[names[-1]] if found is _REQUIRED else found)
+        return settings[names[-1]] if found is _REQUIRED else found
 
     return read
+
+
+def norm(eps: str, default: float, **settings: Any) -> Callable[[Settings], NormSpec]:
+    """Read the eps of a norm over the width; `settings` are fields of `NormSpec`."""
+    read_eps = setting(eps, default=default)
+    return lambda theirs: NormSpec("... [d]", eps=read_eps(theirs), **settings)
 
 
 def choice(name: str, choices: Mapping[str, str], default: str) -> Callable[[Settings], str]:

@@ -12,7 +12,7 @@ from normscope.blocks.norm.named_norms import IMAGE_NORMS, NormSpec, as_norm, bu
 from normscope.blocks.torch_tools import BaseModule, is_fx_proxy
 from normscope.checks import check_positive_int
 from normscope.errors import ConfigError
-from normscope.models.size import check_model_size, count_linear_parameters
+from normscope.models.size import check_model_size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,18 +44,10 @@ class ConvNetConfig:
             for _, width, _, size in self.stages():
                 norm.build((None, width, size, size), device="meta")
 
-    @property
-    def depth(self) -> int:
-        """The number of stages."""
-        return len(self.widths)
-
     def parameter_count(self) -> int:
         """Return the number of parameters, without building the model and not counting norms."""
         convolutions = sum(9 * before * width for before, width, _, _ in self.stages())
-        return convolutions + count_linear_parameters(self.widths[-1], self.classes, True)
-
-    def buffer_count(self) -> int:
-        return 0
+        return convolutions + (self.widths[-1] + 1) * self.classes
 
     def stages(self) -> Iterator[tuple[int, int, int, int]]:
         """Yield (in_channels, out_channels, stride, output image size) of each stage."""
@@ -101,7 +93,7 @@ class ConvNet(BaseModule):
     def __init__(self, config: ConvNetConfig) -> None:
         super().__init__()
         check_config(config, ConvNetConfig, "a ConvNet")
-        check_model_size(config)
+        check_model_size(config.parameter_count(), depth=len(config.widths))
         self.config = config
         self.convolutions, self.norms = nn.ModuleList(), nn.ModuleList()
         norm = as_norm(config.norm, IMAGE_NORMS)

@@ -36,9 +36,6 @@ class EncoderConfig(BlockConfig):
         """Return the number of parameters, without building the model."""
         return count_block_parameters(self) + (self.vocab_size + self.context) * self.width
 
-    def buffer_count(self) -> int:
-        return 0
-
 
 class Encoder(BaseModule):
     r"""A post-norm transformer encoder with learned position embeddings.
@@ -67,7 +64,7 @@ class Encoder(BaseModule):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         check_config(config, EncoderConfig, "an Encoder")
-        check_model_size(config)
+        check_model_size(config.parameter_count(), depth=config.depth)
         self.config = config
         self.embedding = Embedding(config.vocab_size, config.width, init=config.init)
         self.position = Embedding(config.context, config.width, init=config.init, role="position")

@@ -13,14 +13,12 @@ from typing import Literal, get_args
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from normscope.blocks.attention import check_heads
 from normscope.blocks.block import Block, BlockConfig, final_norm
-from normscope.blocks.cache import KVCache
+from normscope.blocks.cache import KVCache, StartPosition, max_start, position_ids
 from normscope.blocks.checks import check_config, check_mask, check_same_device, check_tokens, unknown_token
 from normscope.blocks.initialization import Role
 from normscope.blocks.linear import Embedding, Linear
 from normscope.blocks.norm.named_norms import as_norm, build_norm
-from normscope.blocks.positions import StartPosition, max_start, position_ids
 from normscope.blocks.rotary import Rotary, check_rotary, rotary_for_layers
 from normscope.blocks.torch_tools import BaseModule, is_fx_proxy
 from normscope.checks import check_flags, check_positive_int, check_positive_number, short_repr
@@ -64,8 +62,7 @@ class GPTConfig(BlockConfig):
         if not isinstance(self.positions, str) or self.positions not in get_args(Positions):
             raise ConfigError(f"positions={short_repr(self.positions)}: choose one of {', '.join(get_args(Positions))}")
         if self.positions == "rotary":
-            _, _, head_dim = check_heads(self.width, self.heads, self.kv_heads, self.head_dim)
-            check_rotary(head_dim, self.context, self.rotary_base)
+            check_rotary(self.head_sizes[2], self.context, self.rotary_base)
         if self.logit_cap is not None:
             check_positive_number(logit_cap=self.logit_cap)
         if not self.causal:
@@ -83,9 +80,11 @@ class GPTConfig(BlockConfig):
 
     def buffer_count(self) -> int:
         """Return the number of elements of the rotary tables."""
-        if self.positions != "rotary":
-            return 0
-        return self.context * check_heads(self.width, self.heads, self.kv_heads, self.head_dim)[2]
+        return self.context * self.head_sizes[2] if self.positions == "rotary" else 0
+
+    def check_size(self) -> None:
+        """Raise an error if the model is too large to be built."""
+        check_model_size(self.parameter_count(), depth=self.depth, buffers=self.buffer_count())
 
 
 class GPT(BaseModule):
@@ -121,12 +120,12 @@ class GPT(BaseModule):
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
         check_config(config, GPTConfig, "a GPT", ", or with a preset such as gpt2()")
-        check_model_size(config)
+        config.check_size()
         self.config = config
         width, depth = config.width, config.depth
-        _, self.kv_heads, self.head_dim = check_heads(width, config.heads, config.kv_heads, config.head_dim)
-        table: Role = "tied" if config.tied_head else "embedding"
-        self.embedding = Embedding(config.vocab_size, width, init=config.init, role=table)
+        _, self.kv_heads, self.head_dim = config.head_sizes
+        role: Role = "tied" if config.tied_head else "embedding"
+        self.embedding = Embedding(config.vocab_size, width, init=config.init, role=role)
         learned = config.positions == "learned"
         self.position = Embedding(config.context, width, init=config.init, role="position") if learned else None
         rotaries: list[Rotary] | list[None] = [None] * depth

@@ -1,14 +1,11 @@
 """Parameter counts and memory checks that do not build the model."""
 
 import math
-from typing import Protocol
 
 import torch
 
 from normscope.blocks.activations import get_activation
-from normscope.blocks.attention import check_heads
 from normscope.blocks.block import BlockConfig
-from normscope.blocks.mlp import default_hidden
 from normscope.blocks.norm.named_norms import NormSpec, as_norm
 from normscope.blocks.residual import get_wiring
 from normscope.errors import ConfigError
@@ -23,59 +20,35 @@ MAX_PARAMETERS = 2**60
 """Beyond this torch overflows when it counts the bytes of a tensor."""
 
 
-class ModelConfig(Protocol):
-    """The config of a model made of blocks."""
-
-    @property
-    def depth(self) -> int: ...
-
-    def parameter_count(self) -> int:
-        """Return the number of parameters."""
-
-    def buffer_count(self) -> int:
-        """Return the number of elements of the buffers, such as rotary tables."""
-
-
-def check_model_size(config: ModelConfig) -> None:
+def check_model_size(parameters: int, *, depth: int, buffers: int = 0) -> None:
     """Raise an error if the model has too many blocks or parameters, or does not fit into memory."""
-    parameters, device = config.parameter_count(), torch.get_default_device()
-    needed = (parameters + config.buffer_count()) * torch.get_default_dtype().itemsize
-    free = available_memory() if device.type == "cpu" else None
-    fits = free is None or needed <= free
-    if fits and parameters < MAX_PARAMETERS and config.depth <= MAX_BLOCKS:
+    needed = (parameters + buffers) * torch.get_default_dtype().itemsize
+    free = available_memory() if torch.get_default_device().type == "cpu" else None
+    if free is not None and needed > free:
+        limit = f"only {format_bytes(free)} is free"
+    elif parameters >= MAX_PARAMETERS:
+        limit = f"no tensor can have more than {format_count(MAX_PARAMETERS)}"
+    elif depth > MAX_BLOCKS:
+        limit = f"at most {MAX_BLOCKS:,} blocks can be built"
+    else:
         return
-    there = f"only {format_bytes(free or 0)} is free"
-    if fits:
-        too_many = parameters >= MAX_PARAMETERS
-        blocks = f"at most {MAX_BLOCKS:,} blocks can be built"
-        there = f"no tensor can have more than {format_count(MAX_PARAMETERS)}" if too_many else blocks
     raise ConfigError(
-        f"this model is too large: depth={config.depth} with these sizes has {format_count(parameters)} parameters "
-        f"({format_bytes(needed)}), but {there}\nfix: reduce depth, width, vocab_size or context"
+        f"this model is too large: depth={depth} with these sizes has {format_count(parameters)} parameters "
+        f"({format_bytes(needed)}), but {limit}\nfix: reduce depth, width, vocab_size or context"
     )
 
 
 def count_block_parameters(config: BlockConfig) -> int:
     """Return the number of parameters of all blocks and the final norm."""
-    width = config.width
-    heads, kv_heads, head_dim = check_heads(width, config.heads, config.kv_heads, config.head_dim)
+    width, bias = config.width, int(config.bias)
+    heads, kv_heads, head_dim = config.head_sizes
     queries, keys = heads * head_dim, kv_heads * head_dim
-    attention = count_linear_parameters(width, queries, config.bias) + 2 * count_linear_parameters(
-        width, keys, config.bias
-    )
-    attention += count_linear_parameters(queries, width, config.bias)
+    attention = (width + bias) * (queries + 2 * keys) + (queries + bias) * width
     attention += sum(count_norm_parameters(config.qk_norm, (each, head_dim)) for each in (heads, kv_heads))
-    hidden = default_hidden(width, config.activation) if config.hidden is None else config.hidden
-    ups = 2 if get_activation(config.activation).gated else 1
-    mlp = ups * count_linear_parameters(width, hidden, config.bias) + count_linear_parameters(
-        hidden, width, config.bias
-    )
+    hidden, ups = config.hidden_size, 2 if get_activation(config.activation).gated else 1
+    mlp = ups * (width + bias) * hidden + (hidden + bias) * width
     norm, wiring = count_norm_parameters(config.norm, (width,)), get_wiring(config.wiring)
     return config.depth * (attention + mlp + wiring.norms * norm) + (0 if wiring.ends_normalized else norm)
-
-
-def count_linear_parameters(inputs: int, outputs: int, bias: bool) -> int:
-    return inputs * outputs + (outputs if bias else 0)
 
 
 def count_norm_parameters(norm: NormSpec | str | None, sizes: tuple[int, ...]) -> int:

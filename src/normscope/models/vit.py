@@ -11,7 +11,7 @@ from normscope.blocks.norm.named_norms import NormSpec
 from normscope.blocks.torch_tools import BaseModule, is_fx_proxy
 from normscope.checks import check_positive_int
 from normscope.errors import ConfigError
-from normscope.models.size import check_model_size, count_block_parameters, count_linear_parameters
+from normscope.models.size import check_model_size, count_block_parameters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,12 +46,8 @@ class ViTConfig(BlockConfig):
     def parameter_count(self) -> int:
         """Return the number of parameters, without building the model."""
         patches = (self.image_size // self.patch) ** 2
-        ends = count_linear_parameters(self.channels * self.patch**2, self.width, True)
-        ends += count_linear_parameters(self.width, self.classes, True)
-        return count_block_parameters(self) + patches * self.width + ends
-
-    def buffer_count(self) -> int:
-        return 0
+        embedding, head = (self.channels * self.patch**2 + 1) * self.width, (self.width + 1) * self.classes
+        return count_block_parameters(self) + embedding + patches * self.width + head
 
 
 class ViT(BaseModule):
@@ -81,7 +77,7 @@ class ViT(BaseModule):
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()
         check_config(config, ViTConfig, "a ViT")
-        check_model_size(config)
+        check_model_size(config.parameter_count(), depth=config.depth)
         self.config = config
         patches = (config.image_size // config.patch) ** 2
         self.embedding = Linear(config.channels * config.patch**2, config.width, init=config.init)

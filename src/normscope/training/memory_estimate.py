@@ -2,7 +2,6 @@
 
 from normscope.errors import ConfigError
 from normscope.models.gpt import GPTConfig
-from normscope.models.size import check_model_size
 from normscope.render.formatting import format_bytes, format_count
 from normscope.runtime.devices import resolve_device
 from normscope.runtime.memory import available_memory
@@ -16,12 +15,12 @@ def check_memory(model: GPTConfig, train: TrainConfig) -> None:
     """Raise if a run cannot fit into the available memory. This is a lower bound: a run that passes may still fail."""
     free = available_memory()
     if free is None or resolve_device(train.device).type != "cpu":  # an accelerator raises an error of its own
-        check_model_size(model)
+        model.check_size()
         return
     fixed, window = weights_memory(model), window_memory(model, train)
     micro_batch = min(train.micro_batch or train.batch, train.batch)
     if fixed + micro_batch * window <= free:
-        check_model_size(model)  # so many blocks that building them takes minutes may still fit
+        model.check_size()  # so many blocks that building them takes minutes may still fit
         return
     fits = (free - fixed) // (2 * window)
     smaller = f"--micro-batch {fits} or less, which gives the same result"

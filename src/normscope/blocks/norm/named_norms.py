@@ -10,7 +10,7 @@ from normscope.blocks.norm import checks
 from normscope.blocks.norm.base import Norm
 from normscope.blocks.norm.checks import NormState
 from normscope.checks import check_flags, short_repr
-from normscope.errors import ConfigError
+from normscope.errors import ConfigError, FutureLeakError
 from normscope.ops.norm.statistic import Statistic, StatisticName
 from normscope.scope import Axes, Scope
 
@@ -74,6 +74,19 @@ class NormSpec:
         """
         uses_running_stats = self.state == "power" and self.warmup == 0
         return self.brackets(dimension, rank) and not uses_running_stats
+
+    def check_no_future_leak(self, name: str, rank: int) -> None:
+        """Reject this norm in a causal model, over (b, s, ...), if it shares statistics along s in training.
+
+        Running statistics in eval mode are safe. So is PowerNorm, which uses running statistics in training too; batch
+        norm in training is not.
+        """
+        if self.mixes_along(1, rank):
+            raise FutureLeakError(
+                f"{name}={self.scope!r} brackets the tokens' axis: in training every token would be normalized by "
+                f"statistics of the tokens after it, and so be told of the future that it has to predict. Use a scope "
+                f"that leaves time out, such as '... [d]'; or, to study the leak, say allow_future_leak=True"
+            )
 
 
 TEXT_NORMS: Mapping[str, NormSpec] = {

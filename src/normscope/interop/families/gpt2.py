@@ -1,7 +1,6 @@
 """GPT-2."""
 
-from normscope.blocks.norm.named_norms import NormSpec
-from normscope.interop.family import Family, Slice, choice, setting
+from normscope.interop.family import Family, Slice, choice, norm, setting
 from normscope.models.presets import gpt2
 
 _ACTIVATIONS = {
@@ -23,7 +22,7 @@ FAMILY = Family(
         "heads": setting("n_head"),
         "hidden": setting("n_inner", default=None),
         "activation": choice("activation_function", _ACTIVATIONS, "gelu_new"),
-        "norm": setting("layer_norm_epsilon", default=1e-5, convert=lambda eps: NormSpec("... [d]", eps=eps)),
+        "norm": norm("layer_norm_epsilon", 1e-5),
         "tied_head": setting("tie_word_embeddings", default=True),
         "dropout": setting("resid_pdrop", default=0.1),  # one rate; GPT-2 has three
     },

@@ -1,13 +1,7 @@
 """Llama 1 to 3, without scaled rotary embeddings."""
 
-from normscope.blocks.norm.named_norms import NormSpec
-from normscope.interop.family import Family, choice, rotary_base, setting
+from normscope.interop.family import Family, choice, norm, rotary_base, setting
 from normscope.models.presets import llama
-
-
-def _norm(eps: float) -> NormSpec:
-    return NormSpec("... [d]", statistic="rms", bias=False, eps=eps)
-
 
 FAMILY = Family(
     model_type="llama",
@@ -22,7 +16,7 @@ FAMILY = Family(
         "head_dim": setting("head_dim", default=None),
         "hidden": setting("intermediate_size"),
         "activation": choice("hidden_act", {"silu": "swiglu"}, "silu"),
-        "norm": setting("rms_norm_eps", default=1e-6, convert=_norm),
+        "norm": norm("rms_norm_eps", 1e-6, statistic="rms", bias=False),
         "rotary_base": rotary_base,
         "tied_head": setting("tie_word_embeddings", default=False),
         "dropout": setting("attention_dropout", default=0.0),  # applied to all branches here

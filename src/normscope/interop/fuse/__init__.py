@@ -3,9 +3,9 @@
 A module keeps its identity, parameters, buffers, hooks and name; only its class changes, to one with the same math and
 a faster `forward`. Optimizers, state_dicts, hooks and references stay valid, and undo restores the old class.
 
-    candidates      for one module: the change to make, or the reason why not
+    candidates      for one module: the change to make, or the reason why not. Recognizes activations of other
+                    libraries by what they compute; their norms: normscope.tracing.norm_formula
     torch_norms     conversion of torch.nn norms to normscope layers of the same name
-    activation      recognize activations of other libraries; their norms: normscope.tracing.norm_formula
     fused_forward   the fused subclasses for these
     equivalence     compare old and new: outputs, gradients, running statistics
     change          the change of class, and its undo

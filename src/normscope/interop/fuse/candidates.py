@@ -8,24 +8,19 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from normscope.blocks.norm.base import Norm
-from normscope.interop.fuse.activation import activation_inputs, recognize_activation
 from normscope.interop.fuse.change import ClassChange
 from normscope.interop.fuse.equivalence import first_difference
 from normscope.interop.fuse.fused_forward import FORMULA_ATTRIBUTE, RANKS, FusedFormula, FusedForward, fused_class
 from normscope.interop.fuse.torch_norms import TORCH_NORM_CLASSES, TORCH_NORMS, torch_change, torch_inputs
 from normscope.ops import kernel_mode
-from normscope.tracing.module_trials import own_attributes, random_input, randomized_copy
-from normscope.tracing.norm_formula import (
-    NormFormula,
-    NotANormError,
-    UnknownNormError,
-    probe_formula,
-    probe_inputs,
-)
+from normscope.ops.activations import REFERENCE_ACTIVATIONS
+from normscope.tracing.module_trials import allclose, call_forward, own_attributes, random_input, randomized_copy
+from normscope.tracing.norm_formula import NormFormula, NotANormError, UnknownNormError, probe_formula, probe_inputs
 
 Reason = str
 Verdict = ClassChange | Reason | None
 
+_ACTIVATIONS = ("gelu-tanh", "silu", "relu2")
 _NO_FUSED_FORM = "no fused version of this norm"
 _PLAIN = (bool, int, float, str, type(None), torch.dtype, torch.device)
 
@@ -145,40 +140,55 @@ def _of_others(module: nn.Module) -> ClassChange | Reason:
             return probe_inputs(formula.eps, width)
         return [random_input((4, 3, 2, width)[-rank:], 1.0, dtype, seed=50 + rank) for rank in RANKS]
 
-    differences = _differences(module, formula, inputs)
+    change, differences = _verified_change(module, formula, inputs)
     for dtype in (torch.float32, _dtype(module)):
-        if differences[dtype] is not None:
+        if dtype in differences:
             return f"not equivalent to {formula} in {_name(dtype)}: {differences[dtype]}"
-    return _change(module, formula, _verified(differences))
+    return change
 
 
 def _of_activations(module: nn.Module) -> ClassChange | None:
     """The change for a recognized activation, verified in float32; None for others, which are not reported."""
-    name = recognize_activation(module)
+    name = _recognize_activation(module)
     if name is None:
         return None
-    verified = _verified(_differences(module, name, activation_inputs))
-    return _change(module, name, verified) if torch.float32 in verified else None
+    change, differences = _verified_change(module, name, _activation_inputs)
+    return None if torch.float32 in differences else change
 
 
-def _change(module: nn.Module, formula: NormFormula | str, dtypes: frozenset[torch.dtype]) -> ClassChange:
-    attributes = {FORMULA_ATTRIBUTE: FusedFormula(formula, dtypes)}
-    what: Literal["norm", "activation"] = "activation" if isinstance(formula, str) else "norm"
-    return ClassChange(fused_class(type(module)), str(formula), what, attributes)
+def _recognize_activation(module: nn.Module) -> str | None:
+    """The name of the activation that a module without parameters computes; None if it has no fused version."""
+    copy, inputs = randomized_copy(module), _activation_inputs(torch.float32)
+    with torch.no_grad():
+        results = [call_forward(copy, x.clone()) for x in inputs]
+        for name in _ACTIVATIONS:
+            wanted = [REFERENCE_ACTIVATIONS[name](x.double()).float() for x in inputs]
+            if all(y.shape == w.shape and allclose(y, w) for y, w in zip(results, wanted, strict=True)):
+                return name
+    return None
 
 
-def _differences(
+def _activation_inputs(dtype: torch.dtype) -> list[Tensor]:
+    """Inputs in the curved range, the asymptotic range and close to zero; in float32 also where it may be capped."""
+    shapes = (40, 16), (2, 3, 16), (2, 3, 2, 16)
+    scales = (1.0, 20.0, 1e-2, *((1e4,) if dtype == torch.float32 else ()))
+    return [random_input(shape, scale, dtype, seed=60) for shape in shapes for scale in scales]
+
+
+def _verified_change(
     module: nn.Module, formula: NormFormula | str, inputs: Callable[[torch.dtype], list[Tensor]]
-) -> dict[torch.dtype, str | None]:
-    """The first difference between a module and its fused form in each dtype; None where there is none."""
-    return {
-        dtype: _difference(module, _change(module, formula, frozenset({dtype})), inputs(dtype), dtype)
-        for dtype in kernel_mode.SUPPORTED_DTYPES
-    }
+) -> tuple[ClassChange, dict[torch.dtype, str]]:
+    """The change to a fused formula, in the dtypes in which it is equivalent, and the first difference in others."""
 
+    def change(*dtypes: torch.dtype) -> ClassChange:
+        attributes = {FORMULA_ATTRIBUTE: FusedFormula(formula, frozenset(dtypes))}
+        what: Literal["norm", "activation"] = "activation" if isinstance(formula, str) else "norm"
+        return ClassChange(fused_class(type(module)), str(formula), what, attributes)
 
-def _verified(differences: dict[torch.dtype, str | None]) -> frozenset[torch.dtype]:
-    return frozenset(kind for kind, difference in differences.items() if difference is None)
+    kinds = kernel_mode.SUPPORTED_DTYPES
+    found = {dtype: _difference(module, change(dtype), inputs(dtype), dtype) for dtype in kinds}
+    differences = {dtype: difference for dtype, difference in found.items() if difference is not None}
+    return change(*(dtype for dtype in kinds if dtype not in differences)), differences
 
 
 def _difference(module: nn.Module, change: ClassChange, inputs: list[Tensor], kind: torch.dtype) -> str | None:

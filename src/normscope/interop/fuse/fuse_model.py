@@ -10,7 +10,7 @@ from torch import nn
 from normscope.blocks.norm.functional import rms_norm
 from normscope.errors import DtypeError
 from normscope.interop.fuse.candidates import CandidateFinder
-from normscope.interop.fuse.change import AppliedChange, ClassChange
+from normscope.interop.fuse.change import ClassChange
 from normscope.interop.fuse.report import FusedModule, FuseReport, Skipped
 
 
@@ -51,12 +51,8 @@ def fuse(model: nn.Module) -> FuseReport:
                 changes.append((module, verdict, names))
             elif verdict is not None:
                 skipped.append(Skipped(names, type(module).__name__, verdict))
-    fused: list[FusedModule] = []
-    applied: list[AppliedChange] = []
-    for module, change, names in changes:
-        fused.append(FusedModule(names, type(module).__name__, change.text, change.what))
-        applied.append(change.apply(module))
-    return FuseReport(tuple(fused), tuple(skipped), applied)
+    fused = [FusedModule(names, type(old).__name__, change.text, change.what) for old, change, names in changes]
+    return FuseReport(tuple(fused), tuple(skipped), [change.apply(module) for module, change, _ in changes])
 
 
 def _check(model: object) -> None:

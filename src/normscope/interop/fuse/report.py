@@ -1,27 +1,23 @@
 """The result of `fuse`: prints as a table, and can be undone."""
 
+import itertools
 import re
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Literal
 
-from normscope.interop.fuse.change import AppliedChange
+from normscope.render.formatting import pluralize
 
 _WIDTH = 80
 _NUMBER = re.compile(r"\b\d+\b")  # layer indices; digits inside a name, as in norm1, belong to the name
 
 
 @dataclass(frozen=True)
-class FusedModule:
-    """A fused norm or activation."""
-
+class _Entry:
     names: tuple[str, ...]
     """Names in the model; a shared module has several."""
     old: str
-    new: str
-    what: Literal["norm", "activation"] = "norm"
 
     @property
     def name(self) -> str:
@@ -29,16 +25,18 @@ class FusedModule:
 
 
 @dataclass(frozen=True)
-class Skipped:
+class FusedModule(_Entry):
+    """A fused norm or activation."""
+
+    new: str
+    what: Literal["norm", "activation"] = "norm"
+
+
+@dataclass(frozen=True)
+class Skipped(_Entry):
     """A norm that was not fused."""
 
-    names: tuple[str, ...]
-    old: str
     reason: str
-
-    @property
-    def name(self) -> str:
-        return self.names[0]
 
 
 @dataclass(frozen=True, repr=False)
@@ -47,19 +45,17 @@ class FuseReport:
 
     fused: tuple[FusedModule, ...]
     skipped: tuple[Skipped, ...]
-    _applied: list[AppliedChange] = field(default_factory=list, compare=False)
+    _undo: list[Callable[[], None]] = field(default_factory=list, compare=False)
 
     def undo(self) -> None:
         """Restore the class of every module. A second call does nothing."""
-        while self._applied:
-            self._applied.pop().undo()
+        while self._undo:
+            self._undo.pop()()
 
     def __enter__(self) -> "FuseReport":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.undo()
 
     def __str__(self) -> str:
@@ -77,11 +73,9 @@ class FuseReport:
     def _counts(self) -> str:
         norms = sum(entry.what == "norm" for entry in self.fused)
         activations = len(self.fused) - norms
-        parts = []
-        if norms or self.skipped:
-            parts.append(f"{norms} of {norms + len(self.skipped)} norms")
+        parts = [f"{norms} of {norms + len(self.skipped)} norms"] if norms or self.skipped else []
         if activations:
-            parts.append(f"{activations} activation{'s' * (activations > 1)}")
+            parts.append(pluralize(activations, "activation"))
         return " and ".join(parts)
 
 
@@ -114,10 +108,6 @@ def _merge(group: list[str]) -> str:
 
 def _ranges(numbers: Iterable[int]) -> str:
     """0-3,7 for 0 1 2 3 7."""
-    runs: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
+    ordered = enumerate(sorted(set(numbers)))  # within a run, number - index stays the same
+    runs = [[number for _, number in run] for _, run in itertools.groupby(ordered, lambda pair: pair[1] - pair[0])]
     return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
