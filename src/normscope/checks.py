@@ -37,13 +37,9 @@ def to_python_number(value: Any) -> Any:
 
 def check_fields(whose: str, settings: Iterable[str], kind: type) -> None:
     """Check settings read from a file against a dataclass: no unknown fields, and all those without a default."""
-    fields = dataclasses.fields(kind)
-    required = {
-        field.name
-        for field in fields
-        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-    }
-    unknown, missing = sorted({*settings} - {field.name for field in fields}), sorted(required - {*settings})
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    required = {name for name, field in fields.items() if field.default is field.default_factory is dataclasses.MISSING}
+    unknown, missing = sorted({*settings} - fields.keys()), sorted(required - {*settings})
     if unknown or missing:
         problems = [f"has the unknown setting {name!r}" for name in unknown] + [f"lacks {name!r}" for name in missing]
         raise ConfigError(f"{whose} config {' and '.join(problems)}\nfix: use the normscope that wrote it")
@@ -82,20 +78,20 @@ def short_repr(value: object, longest: int = 80) -> str:
 
 def check_positive_int(**sizes: int) -> None:
     """Check that the named sizes are positive integers."""
-    for name, size in sizes.items():
-        if not is_integer(size):
-            raise ConfigError(f"{name}={short_repr(size)} must be a whole number above zero")
-        if size > MAX_SIZE:
-            raise ConfigError(f"{name}={short_repr(size)} must be at most 2^53, {MAX_SIZE:,}")
+    _check_integers(sizes, 1, "a whole number above zero")
 
 
 def check_non_negative(**counts: int) -> None:
     """Check that the named values are non-negative integers."""
-    for name, count in counts.items():
-        if not is_integer(count, least=0):
-            raise ConfigError(f"{name}={short_repr(count)} must be a whole number, zero or more")
-        if count > MAX_SIZE:
-            raise ConfigError(f"{name}={short_repr(count)} must be at most 2^53, {MAX_SIZE:,}")
+    _check_integers(counts, 0, "a whole number, zero or more")
+
+
+def _check_integers(values: dict[str, int], least: int, wanted: str) -> None:
+    for name, value in values.items():
+        if not is_integer(value, least):
+            raise ConfigError(f"{name}={short_repr(value)} must be {wanted}")
+        if value > MAX_SIZE:
+            raise ConfigError(f"{name}={short_repr(value)} must be at most 2^53, {MAX_SIZE:,}")
 
 
 def check_positive_number(**values: float) -> None:
@@ -152,6 +148,5 @@ def check_seed(**seeds: int) -> None:
     """Check that the named values are valid seeds."""
     for name, seed in seeds.items():
         if not (is_integer(seed, least=0) and seed < SEED_LIMIT):
-            raise ConfigError(
-                f"{name}={short_repr(seed)} must be a whole number from 0 to 2^64 - 1\nfix: {name}=0, for instance"
-            )
+            wanted = f"must be a whole number from 0 to 2^64 - 1\nfix: {name}=0, for instance"
+            raise ConfigError(f"{name}={short_repr(seed)} {wanted}")

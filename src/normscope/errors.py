@@ -4,6 +4,7 @@ Every user error is a `NormscopeError`. Most are also a `ValueError`, so code wr
 """
 
 import unicodedata
+from functools import partial
 
 
 class NormscopeError(Exception):
@@ -28,15 +29,11 @@ class ScopeError(NormscopeError, ValueError):
             lines.append(f"given: {given}")
         lines.append(f"fix: {fix}")
         super().__init__("\n".join(lines))
-        self.problem = problem
-        self.text = text
-        self.span = span
-        self.fix = fix
-        self.given = given
+        self.problem, self.text, self.span, self.fix, self.given = problem, text, span, fix, given
 
     def __reduce__(self) -> tuple[object, ...]:
         # Errors are pickled between processes (data loaders, torchrun), and pickle cannot pass keyword-only arguments.
-        return _scope_error, (type(self), self.problem, self.text, self.span, self.fix, self.given)
+        return partial(type(self), text=self.text, span=self.span, fix=self.fix, given=self.given), (self.problem,)
 
 
 class ShapeError(NormscopeError, ValueError):
@@ -89,12 +86,6 @@ class FileError(NormscopeError, OSError):
 
 class CorpusError(NormscopeError, ValueError):
     """A corpus that is empty, or too small for the requested training."""
-
-
-def _scope_error(
-    kind: type[ScopeError], problem: str, text: str, span: tuple[int, int], fix: str, given: str | None
-) -> ScopeError:
-    return kind(problem, text=text, span=span, fix=fix, given=given)
 
 
 def _underlined(text: str, start: int, end: int, widest: int = 72) -> list[str]:

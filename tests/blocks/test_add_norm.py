@@ -144,6 +144,21 @@ def test_compiled() -> None:
         assert torch.equal(one, other)
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_gain_has_no_gradient_if_only_the_sum_is_used(compiled: bool) -> None:
+    norm = NORMS["rms"]()
+    x, branch = (randn(SHAPE, seed, torch.float32).requires_grad_() for seed in (1, 2))
+
+    def double_sum(x: Tensor, branch: Tensor) -> Tensor:
+        return 2 * add_and_normalize(x, branch, norm)[0]
+
+    function = torch.compile(double_sum, fullgraph=True, backend="aot_eager") if compiled else double_sum
+    function(x, branch).sum().backward()
+    assert [parameter.grad for parameter in norm.parameters()] == [None] * len(list(norm.parameters()))
+    for grad in (x.grad, branch.grad):
+        torch.testing.assert_close(grad, torch.full(SHAPE, 2.0), rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("name", NORMS)
 def test_double_backward_is_as_accurate_as_the_reference(name: str) -> None:
     def second(reference: bool, dtype: torch.dtype) -> list[Tensor]:

@@ -30,7 +30,8 @@ configs = st.builds(
 
 def probabilities(logits: FloatArray, config: GenerationConfig) -> FloatArray:
     weights = unnormalized_probabilities(logits, config)
-    return np.divide(weights, weights.sum())
+    normalized: FloatArray = weights / weights.sum()
+    return normalized
 
 
 def by_definition(logits: list[float], config: GenerationConfig) -> list[float]:

@@ -120,15 +120,9 @@ class Attention(BaseModule):
         else:
             if cache is not None:
                 k, v = (kept.transpose(1, 2) for kept in cache.append(k.transpose(1, 2), v.transpose(1, 2)))
-            y = sdpa(
-                q,
-                k,
-                v,
-                attn_mask=self._visible(s, start, mask, x.device),
-                # torch's causal flag is faster than a mask. It aligns the mask to the top left, so only at start 0.
-                causal=self._plainly_causal(s, start, mask),
-                dropout=self.dropout.p if drops else 0.0,
-            )
+            # torch's causal flag is faster than a mask. It aligns the mask to the top left, so only at start 0.
+            causal, attn_mask = self._plainly_causal(s, start, mask), self._visible(s, start, mask, x.device)
+            y = sdpa(q, k, v, attn_mask=attn_mask, causal=causal, dropout=self.dropout.p if drops else 0.0)
         y = y.reshape(b, s, self.heads * self.head_dim)
         out: Tensor = self.dropout(self.out(y))
         return out

@@ -23,14 +23,8 @@ def add_and_normalize(
     """
     if mask is None and is_stateless_norm(norm) and stream.shape == branch.shape and not has_hooks(norm):
         plan, broadcast_shape, is_row_norm = norm._plan_for(stream.shape)
-        return normalize.add_and_normalize(
-            stream,
-            branch,
-            plan,
-            statistic=norm.statistic,
-            eps=default_eps(stream) if norm.eps is None else norm.eps,
-            affine=norm._affine(broadcast_shape, is_row_norm),
-        )
+        eps, affine = default_eps(stream) if norm.eps is None else norm.eps, norm._affine(broadcast_shape, is_row_norm)
+        return normalize.add_and_normalize(stream, branch, plan, statistic=norm.statistic, eps=eps, affine=affine)
     total = stream + branch
     return total, norm(total) if mask is None else norm(total, mask=mask)
 

@@ -157,23 +157,14 @@ class Embedding(Quantizable, BaseModule, nn.Embedding):
             check_positive_number(norm_type=norm_type)
         if _weight is not None:
             _check_table(_weight, self.__class__.__name__)
-            if tuple(_weight.shape) != (num_embeddings, embedding_dim):
-                raise ShapeError(
-                    f"the table was to be of shape {(num_embeddings, embedding_dim)}, but got {tuple(_weight.shape)}"
-                )
+            wanted, shape = (num_embeddings, embedding_dim), tuple(_weight.shape)
+            if shape != wanted:
+                raise ShapeError(f"the table was to be of shape {wanted}, but got {shape}")
         # Before super().__init__(), which calls reset_parameters.
         self.init, self.role = get_initialization(init), role
-        options: dict[str, Any] = {"sparse": sparse, "_freeze": _freeze, "device": device, "dtype": dtype}
-        super().__init__(
-            num_embeddings,
-            embedding_dim,
-            padding_idx,
-            max_norm,
-            norm_type,
-            scale_grad_by_freq,
-            _weight=_weight,
-            **options,
-        )
+        options: dict[str, Any] = {"scale_grad_by_freq": scale_grad_by_freq, "sparse": sparse, "_weight": _weight}
+        options |= {"_freeze": _freeze, "device": device, "dtype": dtype}
+        super().__init__(num_embeddings, embedding_dim, padding_idx, max_norm, norm_type, **options)
 
     @classmethod
     def from_pretrained(cls, embeddings: Tensor, *args: Any, **kwargs: Any) -> "Embedding":

@@ -76,16 +76,9 @@ class DecoderLayout:
         layer = np.zeros(at.LAYER_FIELDS, dtype=np.int64)
         self._put_norm(layer, at.NORM1, block.norms[0])
         self._put_norm(layer, at.NORM2, block.norms[1])
-        matrices = {
-            at.Q: attention.q,
-            at.K: attention.k,
-            at.V: attention.v,
-            at.OUT: attention.out,
-            at.UP: mlp.up,
-            at.GATE: mlp.gate,
-            at.DOWN: mlp.down,
-        }
-        for field, linear in matrices.items():
+        fields = at.Q, at.K, at.V, at.OUT, at.UP, at.GATE, at.DOWN
+        linears = attention.q, attention.k, attention.v, attention.out, mlp.up, mlp.gate, mlp.down
+        for field, linear in zip(fields, linears, strict=True):
             if linear is not None:
                 self._put_matrix(layer, field, linear.weight, linear.bias)
         if attention.q_norm is not None and attention.k_norm is not None:

@@ -48,13 +48,9 @@ class TextGeneration:
     """
 
     def __init__(self, model: GPT, tokenizer: Tokenizer, prompts: Sequence[TokenIds], config: GenerationConfig) -> None:
-        self.generation = Generation(
-            model,
-            [prompt if len(prompt) else [tokenizer.eos_token_id] for prompt in prompts],
-            config,
-            stop_tokens=(tokenizer.eos_token_id,),
-            vocabulary=tokenizer.vocab_size,  # the model's may be padded to a larger one
-        )
+        end, vocabulary = tokenizer.eos_token_id, tokenizer.vocab_size  # the model's may be padded to a larger one
+        starts = [prompt if len(prompt) else [end] for prompt in prompts]
+        self.generation = Generation(model, starts, config, stop_tokens=(end,), vocabulary=vocabulary)
         sequences = self.generation.sequences
         self.texts = ["" for _ in sequences]
         self._streams = [tokenizer.stream(after=sequence.tokens) for sequence in sequences]

@@ -102,7 +102,9 @@ class Generation:
         self._stop_tokens = frozenset(_check_tokens(stop_tokens, size.vocab_size))
         if not _is_list_of_prompts(prompts):
             raise DtypeError(f"prompts must be token id lists, but got {short_repr(prompts)}\nfix: prompts=[[1, 2, 3]]")
-        checked, samples = [_check_prompt(prompt, size.vocab_size) for prompt in prompts], self._config.samples
+        checked, samples = [_check_tokens(prompt, size.vocab_size) for prompt in prompts], self._config.samples
+        if not all(checked):
+            raise ConfigError("a prompt is empty\nfix: start with tokenizer.eos_token_id")
         if len(checked) * samples > MAX_SEQUENCES:
             raise ConfigError(
                 f"samples={samples} for {len(checked)} prompts exceeds the limit of {MAX_SEQUENCES:,} sequences\n"
@@ -214,13 +216,6 @@ def _is_list_of_prompts(prompts: object) -> bool:
     return isinstance(prompts, Sequence) and not isinstance(prompts, str)
 
 
-def _check_prompt(tokens: object, vocabulary: int) -> list[int]:
-    checked = _check_tokens(tokens, vocabulary)
-    if not checked:
-        raise ConfigError("a prompt is empty\nfix: start with tokenizer.eos_token_id")
-    return checked
-
-
 def _check_tokens(tokens: object, vocabulary: int) -> list[int]:
     """Refuse anything but a list of valid token ids."""
     if isinstance(tokens, Tensor):
@@ -239,10 +234,9 @@ def _check_tokens(tokens: object, vocabulary: int) -> list[int]:
         raise DtypeError(
             f"a prompt must be a list of token ids, but got {type(tokens).__name__}\nfix: prompts=[[1, 2, 3]]"
         )
-    checked = list(tokens)
-    for token in checked:
+    for token in tokens:
         if not is_integer(token, least=-(2**63)):
             raise DtypeError(f"token ids must be integers, but got {token!r:.80}\nfix: prompts=[[1, 2, 3]]")
         if not 0 <= int(token) < vocabulary:
             raise TokenError(f"token id {token} is out of range: the vocabulary of the model is 0 to {vocabulary - 1}")
-    return [int(token) for token in checked]
+    return [int(token) for token in tokens]

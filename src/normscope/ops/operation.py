@@ -199,15 +199,19 @@ class Operation:
         tensors, outputs = inputs[: self.count], output if isinstance(output, tuple) else (output,)
         ctx.save_for_backward(*(tensors if self.saves is None else self.saves(tensors, outputs)))
         ctx.config = self.config(*inputs[self.count :])
+        ctx.set_materialize_grads(False)
 
     def _operator_gradients(self, ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        needs = ctx.needs_input_grad[: self.count]
+        needs, rest = ctx.needs_input_grad[: self.count], [None] * len(ctx.config)
+        if grads[0] is None:  # the result was not used, only x + branch: parameters get no gradient, as in eager mode
+            residual_grad = grads[1] if self.returned > 1 else None
+            return *self._for_inputs([residual_grad, *[None] * (self.num_gradients - 1)], needs), *rest
         if self.adjoint is not None:
             found = [self._overload(grads[0], *ctx.saved_tensors, *self.adjoint(ctx.config))]
         else:
             given, needed = [*grads[: self.returned]], self._needed(needs)
             found = self._backward_overload(given, [*ctx.saved_tensors], *ctx.config, needed)
-        return *self._for_inputs(found, needs), *[None] * len(ctx.config)
+        return *self._for_inputs(found, needs), *rest
 
     def _run_backward_operator(self, grads: Tensors, saved: Tensors, *arguments: Any) -> Any:
         config, needed = self.config(*arguments[:-1]), arguments[-1]

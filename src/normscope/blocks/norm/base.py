@@ -138,12 +138,8 @@ class Norm(BaseModule):
 
     def _make_buffers(self, device: Device, dtype: torch.dtype | None) -> None:
         shape = tuple(self.sizes[name] for name in self.tracked)
-        names = {
-            None: (),
-            "running": self.statistic.running_buffers,
-            "power": ("running_square", "running_nu"),
-        }[self.state]
-        for name in names:
+        names = {"running": self.statistic.running_buffers, "power": ("running_square", "running_nu")}
+        for name in names.get(self.state or "", ()):
             self.register_buffer(name, torch.empty(shape, device=device, dtype=dtype))
         if self.state:
             self.register_buffer("num_batches_tracked", torch.tensor(0, dtype=torch.long, device=device))

@@ -258,11 +258,6 @@ class PowerNorm(Norm):
     ) -> None:
         scope, sizes = _per_channel(num_features, sizes, "[...] d", "d")
         owner = " ".join(axis.name for axis in scope.axes if not axis.bracketed) if affine else None
-        options: dict[str, Any] = {
-            "momentum": momentum,
-            "warmup": warmup,
-            "sync": sync,
-            "device": device,
-            "dtype": dtype,
-        }
-        super().__init__(scope, statistic="rms", state="power", affine=owner, bias=bias, eps=eps, **options, **sizes)
+        options: dict[str, Any] = {"statistic": "rms", "state": "power", "affine": owner, "bias": bias, "eps": eps}
+        options |= {"momentum": momentum, "warmup": warmup, "sync": sync, "device": device, "dtype": dtype}
+        super().__init__(scope, **options, **sizes)

@@ -52,14 +52,9 @@ def normalize(
     checks.check_names(scope)
     plan = scope.bind(x.shape, **sizes)
     checks.check_mask_axes(mask, x, scope, plan, () if affine is None else Axes.parse(affine).names)
-    return norm.normalize(
-        x,
-        plan,
-        statistic=Statistic.named(statistic),
-        eps=reference.default_eps(x) if eps is None else eps,
-        affine=_check_affine(x, scope, plan, affine, weight, bias),
-        mask=mask,
-    )
+    eps = reference.default_eps(x) if eps is None else eps
+    owned = _check_affine(x, scope, plan, affine, weight, bias)
+    return norm.normalize(x, plan, statistic=Statistic.named(statistic), eps=eps, affine=owned, mask=mask)
 
 
 def _check_affine(

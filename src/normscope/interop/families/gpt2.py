@@ -3,13 +3,8 @@
 from normscope.interop.family import Family, Slice, choice, norm, setting
 from normscope.models.presets import gpt2
 
-_ACTIVATIONS = {
-    "gelu_new": "gelu-tanh",
-    "gelu_pytorch_tanh": "gelu-tanh",
-    "gelu": "gelu",
-    "relu": "relu",
-    "silu": "silu",
-}
+_GELU_TANH = {"gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh"}
+_ACTIVATIONS = {**_GELU_TANH, "gelu": "gelu", "relu": "relu", "silu": "silu"}
 
 FAMILY = Family(
     model_type="gpt2",

@@ -12,13 +12,7 @@ import normscope.blocks.norm as ours
 from normscope.interop.fuse.change import ClassChange
 from normscope.tracing.module_trials import random_input
 
-TORCH_NORM_CLASSES: tuple[type[nn.Module], ...] = (
-    nn.LayerNorm,
-    nn.RMSNorm,
-    nn.GroupNorm,
-    _NormBase,
-    nn.LocalResponseNorm,
-)
+TORCH_NORM_CLASSES = nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, _NormBase, nn.LocalResponseNorm
 """All norm classes of torch.nn, including subclasses; those that are skipped are reported."""
 
 
