@@ -13,7 +13,7 @@ from normscope.blocks.initialization import get_initialization
 from normscope.blocks.mlp import MLP, default_hidden
 from normscope.blocks.norm.named_norms import NormSpec, as_norm, build_norm
 from normscope.blocks.residual import MaskedNorm, get_wiring
-from normscope.blocks.rotary import Rotary, check_is_rotary
+from normscope.blocks.rotary import Rotary
 from normscope.blocks.torch_tools import BaseModule, is_fx_proxy
 from normscope.checks import check_flags, check_positive_int
 
@@ -127,7 +127,6 @@ class Block(BaseModule):
     def __init__(self, config: BlockConfig, rotary: Rotary | None = None) -> None:
         super().__init__()
         check_config(config, BlockConfig, "a Block")
-        check_is_rotary(rotary)
         self.wiring = get_wiring(config.wiring)
         own = {name: getattr(config, name) for name in _ATTENTION_FIELDS}
         shared = {name: getattr(config, name) for name in ("bias", "dropout", "init", "depth")}

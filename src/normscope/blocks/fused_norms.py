@@ -54,7 +54,9 @@ def is_stateless_norm(norm: nn.Module | None) -> TypeGuard[Norm]:
 
 def _is_rms_of_each_head(norm: nn.Module, x: Tensor) -> TypeGuard[Norm]:
     """Return whether the norm is a stateless RMS norm over the features of each head, with at most a gain."""
-    if not is_stateless_norm(norm) or norm.statistic != RMS or norm.bias is not None:
+    if type(norm) is not Norm and type(norm) is not RMSNorm:  # a subclass may override anything
+        return False
+    if norm.statistic != RMS or norm.state is not None or norm.bias is not None:
         return False
     plan, _, _ = norm._plan_for(x.shape)
     return plan.roles == "kkkr" and (norm.axes is None or norm.axes.names == plan.names[3:])

@@ -6,14 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normscope.blocks.checks import (
-    check_placement,
-    check_same_device,
-    check_tensor,
-    check_tokens,
-    check_type_of,
-    unknown_token,
-)
+from normscope.blocks import checks
 from normscope.blocks.initialization import Initialization, Role, get_initialization
 from normscope.blocks.torch_tools import BaseModule, Quantizable, is_fx_proxy
 from normscope.checks import check_positive_int, check_positive_number, is_integer
@@ -70,7 +63,7 @@ class Linear(Quantizable, BaseModule, nn.Linear):
         depth: int = 1,
     ) -> None:
         check_positive_int(in_features=in_features, out_features=out_features, depth=depth)
-        check_placement(device, dtype)
+        checks.check_placement(device, dtype)
         # Before super().__init__(), which calls reset_parameters.
         self.init, self.role, self.depth = get_initialization(init), role, depth
         super().__init__(in_features, out_features, bias, device, dtype)
@@ -83,14 +76,14 @@ class Linear(Quantizable, BaseModule, nn.Linear):
     def forward(self, input: Tensor) -> Tensor:
         if is_fx_proxy(input):
             return self._fx_call(input)
-        check_tensor(input, self)
+        checks.check_tensor(input, self)
         if input.layout not in _MULTIPLIED or (input.is_nested and input.layout is torch.strided):
             check_dense(input, self)
         if input.dim() == 0 or input.shape[-1] != self.in_features:
             raise ShapeError(
                 f"{self!r} takes tensors whose last dimension is {self.in_features}, but got {tuple(input.shape)}"
             )
-        check_type_of(input, self.weight, self)
+        checks.check_type_of(input, self.weight, self)
         return super().forward(input)
 
     def extra_repr(self) -> str:
@@ -147,7 +140,7 @@ class Embedding(Quantizable, BaseModule, nn.Embedding):
         role: Role = "embedding",
     ) -> None:
         check_positive_int(num_embeddings=num_embeddings, embedding_dim=embedding_dim)
-        check_placement(device, dtype)
+        checks.check_placement(device, dtype)
         count = num_embeddings
         if padding_idx is not None and not (is_integer(padding_idx, least=-count) and padding_idx < count):
             raise ConfigError(f"padding_idx={padding_idx!r} is not one of the {num_embeddings} entries")
@@ -180,12 +173,14 @@ class Embedding(Quantizable, BaseModule, nn.Embedding):
     def forward(self, input: Tensor) -> Tensor:
         if is_fx_proxy(input):
             return self._fx_call(input)
-        check_tokens(input, self)
-        check_same_device("the tensor of token ids", input.device, self.weight.device)  # torch would read out of bounds
+        checks.check_tokens(input, self)
+        checks.check_same_device(
+            "the tensor of token ids", input.device, self.weight.device
+        )  # torch would read out of bounds
         try:
             return super().forward(input)
         except IndexError:
-            raise unknown_token(input, self.num_embeddings, self) from None
+            raise checks.unknown_token(input, self.num_embeddings, self) from None
 
     def extra_repr(self) -> str:
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
@@ -214,7 +209,7 @@ def with_torch_layers(model: nn.Module) -> nn.Module:
 
 
 def _check_table(table: Tensor, taker: str) -> None:
-    check_tensor(table, taker)
+    checks.check_tensor(table, taker)
     if table.dim() != 2:
         raise ShapeError(f"a table has the shape (entries, width), but got {tuple(table.shape)}")
     if not table.is_floating_point():

@@ -4,7 +4,6 @@ The kernel takes the structure of all blocks from the first one, all sizes from 
 everything it relies on is checked here, against a new GPT of the same config; a model that fails a check runs in torch.
 """
 
-from collections.abc import Iterator
 from functools import lru_cache
 
 import torch
@@ -54,7 +53,7 @@ def parameters_and_buffers(model: nn.Module) -> list[Tensor]:
 def _structure(model: GPT) -> dict[str, tuple[object, ...]]:
     """The class, settings and shapes of every module but the norms, by name."""
     return {
-        name: (type(module), _settings(module), {key: t.shape for key, t in _own_tensors(module) if t is not None})
+        name: (type(module), _settings(module), _shapes(module))
         for name, module in model.named_modules(remove_duplicate=False)
         if not isinstance(module, Norm | NoNorm)
     }
@@ -66,9 +65,9 @@ def _unmodified_structure(config: GPTConfig) -> dict[str, tuple[object, ...]]:
         return _structure(GPT(config))
 
 
-def _own_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor | None]]:
-    yield from module._parameters.items()
-    yield from module._buffers.items()
+def _shapes(module: nn.Module) -> dict[str, torch.Size]:
+    own = {**module._parameters, **module._buffers}
+    return {name: tensor.shape for name, tensor in own.items() if tensor is not None}
 
 
 def _settings(module: nn.Module) -> object:
