@@ -40,21 +40,17 @@ class Activation:
         return self.gate is not None
 
 
-def _fast(name: str) -> Callable[..., Tensor]:
-    return partial(activate, name)  # see `normscope.ops.activations`
-
-
 ACTIVATIONS: Mapping[str, Activation] = {
     activation.name: activation
     for activation in (
         Activation("relu2", relu2),
         Activation("relu", F.relu),
         Activation("gelu", F.gelu),
-        Activation("gelu-tanh", _fast("gelu-tanh")),
-        Activation("silu", _fast("silu")),
-        Activation("swiglu", _fast("silu"), gate=_fast("swiglu")),
-        Activation("reglu", F.relu, gate=_fast("reglu")),
-        Activation("geglu", F.gelu, gate=_fast("geglu")),
+        Activation("gelu-tanh", partial(activate, "gelu-tanh")),
+        Activation("silu", partial(activate, "silu")),
+        Activation("swiglu", partial(activate, "silu"), gate=partial(activate, "swiglu")),
+        Activation("reglu", F.relu, gate=partial(activate, "reglu")),
+        Activation("geglu", F.gelu, gate=partial(activate, "geglu")),
     )
 }
 

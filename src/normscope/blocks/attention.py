@@ -12,7 +12,7 @@ from normscope.blocks.fused_norms import norm_and_rotate
 from normscope.blocks.initialization import Initialization, Role
 from normscope.blocks.linear import Linear
 from normscope.blocks.norm.named_norms import NormSpec, as_norm
-from normscope.blocks.rotary import Rotary, check_is_rotary
+from normscope.blocks.rotary import Rotary
 from normscope.blocks.torch_tools import BaseModule, is_fx_proxy
 from normscope.checks import check_flags, check_positive_int
 from normscope.errors import CacheError, ConfigError
@@ -84,7 +84,8 @@ class Attention(BaseModule):
         check_flags(causal=causal, bias=bias, allow_future_leak=allow_future_leak)
         if window is not None:
             check_positive_int(window=window)
-        check_is_rotary(rotary)
+        if rotary is not None and not isinstance(rotary, Rotary):
+            raise ConfigError(f"rotary={rotary!r} must be a Rotary, or None; make one with Rotary(head_dim, context)")
         if rotary is not None and rotary.head_dim != self.head_dim:
             raise ConfigError(
                 f"the rotary positions are for heads of {rotary.head_dim}, but these have {self.head_dim}"
@@ -167,12 +168,9 @@ class Attention(BaseModule):
         return (attn_mask & mask[:, None, None, :]) | (query == key)
 
     def extra_repr(self) -> str:
-        parts = [f"heads={self.heads}", f"head_dim={self.head_dim}", f"causal={self.causal}"]
-        if self.kv_heads != self.heads:
-            parts.insert(1, f"kv_heads={self.kv_heads}")
-        if self.window is not None:
-            parts.append(f"window={self.window}")
-        return ", ".join(parts)
+        kv_heads = f", kv_heads={self.kv_heads}" if self.kv_heads != self.heads else ""
+        window = f", window={self.window}" if self.window is not None else ""
+        return f"heads={self.heads}{kv_heads}, head_dim={self.head_dim}, causal={self.causal}{window}"
 
 
 def check_heads(width: int, heads: int, kv_heads: int | None, head_dim: int | None) -> tuple[int, int, int]:

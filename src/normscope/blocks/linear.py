@@ -174,9 +174,8 @@ class Embedding(Quantizable, BaseModule, nn.Embedding):
         if is_fx_proxy(input):
             return self._fx_call(input)
         checks.check_tokens(input, self)
-        checks.check_same_device(
-            "the tensor of token ids", input.device, self.weight.device
-        )  # torch would read out of bounds
+        # On another device torch would read out of bounds.
+        checks.check_same_device("the tensor of token ids", input.device, self.weight.device)
         try:
             return super().forward(input)
         except IndexError:

@@ -143,11 +143,6 @@ def rotary_for_layers(layers: int, head_dim: int, context: int, base: float) -> 
     return found
 
 
-def check_is_rotary(rotary: object) -> None:
-    if rotary is not None and not isinstance(rotary, Rotary):
-        raise ConfigError(f"rotary={rotary!r} must be a Rotary, or None; make one with Rotary(head_dim, context)")
-
-
 def check_rotary(head_dim: int, context: int, base: float) -> None:
     """Check the arguments of a rotary embedding."""
     check_positive_int(head_dim=head_dim, context=context)

@@ -20,26 +20,21 @@ def describe_model(settings: Mapping[str, Any]) -> str:
     >>> describe_model(config_to_json(llama(depth=4, width=128, heads=8, context=256)))
     'GPT of 4 blocks, width 128, 8 heads (2 KV heads), context 256, rms ... [d] before each branch, swiglu, rotary'
     """
-    parts = ["GPT"]
-    if settings.get("depth") is not None:
-        parts[0] += f" of {settings['depth']} block{'s' if settings['depth'] != 1 else ''}"
-    if settings.get("width") is not None:
-        parts.append(f"width {settings['width']}")
-    if settings.get("heads") is not None:
-        keys = settings.get("kv_heads")
-        shared = f" ({keys} KV heads)" if keys not in (None, settings["heads"]) else ""
-        parts.append(f"{settings['heads']} head{'s' if settings['heads'] != 1 else ''}{shared}")
-    if settings.get("context") is not None:
-        parts.append(f"context {settings['context']}")
-    if "norm" in settings:
-        parts.append(_describe_norm(settings["norm"], settings.get("wiring")))
-    if settings.get("activation"):
-        parts.append(str(settings["activation"]))
-    if settings.get("positions"):
-        parts.append("no positions" if settings["positions"] == "none" else str(settings["positions"]))
-    if settings.get("qk_norm"):
-        parts.append("QK-norm")
-    return ", ".join(parts)
+    depth, width, heads, context = (settings.get(name) for name in ("depth", "width", "heads", "context"))
+    kv_heads, positions = settings.get("kv_heads"), settings.get("positions")
+    blocks = "" if depth is None else f" of {depth} block{'s' if depth != 1 else ''}"
+    shared = "" if kv_heads in (None, heads) else f" ({kv_heads} KV heads)"
+    parts = [
+        f"GPT{blocks}",
+        None if width is None else f"width {width}",
+        None if heads is None else f"{heads} head{'s' if heads != 1 else ''}{shared}",
+        None if context is None else f"context {context}",
+        _describe_norm(settings["norm"], settings.get("wiring")) if "norm" in settings else None,
+        settings.get("activation"),
+        "no positions" if positions == "none" else positions,
+        "QK-norm" if settings.get("qk_norm") else None,
+    ]
+    return ", ".join(str(part) for part in parts if part)
 
 
 def _describe_norm(norm: Any, wiring: Any) -> str:

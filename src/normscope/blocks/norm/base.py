@@ -288,7 +288,12 @@ class Norm(BaseModule):
 
     def _check_count(self, plan: Plan) -> None:
         if is_known(plan.count == 1) and not is_shared(self.sync):  # with sync, other ranks may have more values
-            raise ShapeError(checks.one_value_message(plan, self.scope, self.state))
+            instead = ", or call eval() to use the running statistics" if self.state else ""
+            raise ShapeError(
+                f"a tensor of shape {plan.shape} has one value for each statistic of the scope {self.scope.text!r}: its "
+                f"variance is zero and the result would be the bias alone. Give the axes in brackets more than one "
+                f"value{instead}"
+            )
 
     def extra_repr(self) -> str:
         parts = [repr(self.scope.text)]

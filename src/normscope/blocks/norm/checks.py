@@ -58,14 +58,6 @@ def check_names(scope: Scope) -> None:
             raise ScopeError(problem, text=scope.text, span=axis.span, fix="give the axis another name")
 
 
-def parse_sizes(sizes: Any) -> dict[str, int]:
-    """Convert the sizes of a spec, a mapping or pairs, to a dict."""
-    try:
-        return dict(sizes)
-    except (TypeError, ValueError):
-        raise ConfigError(f"sizes={sizes!r} must be a mapping such as {{'g': 4}}") from None
-
-
 def check_mask_axes(mask: Tensor | None, x: Tensor, scope: Scope, plan: Plan, features: Collection[str]) -> None:
     """Reject a mask with fewer dimensions than x that would vary along a feature axis.
 
@@ -140,14 +132,6 @@ def check_custom_backward() -> None:
             "torch.export and torch.jit.trace differentiate the forward pass instead and would compute something else"
             "\nfix: call eval() first, or train with plain autograd or torch.compile"
         )
-
-
-def one_value_message(plan: Plan, scope: Scope, state: NormState | None) -> str:
-    instead = ", or call eval() to use the running statistics" if state else ""
-    return (
-        f"a tensor of shape {plan.shape} has one value for each statistic of the scope {scope.text!r}: its variance is "
-        f"zero and the result would be the bias alone. Give the axes in brackets more than one value{instead}"
-    )
 
 
 def channel_axes(scope: Scope, sizes: Mapping[str, int]) -> str:

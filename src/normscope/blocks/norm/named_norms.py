@@ -40,7 +40,10 @@ class NormSpec:
     def __post_init__(self) -> None:
         scope = Scope.parse(self.scope)
         # Stored as a tuple of pairs, so that the spec is immutable and hashable.
-        sizes = checks.parse_sizes(self.sizes)
+        try:
+            sizes = dict(self.sizes)
+        except (TypeError, ValueError):
+            raise ConfigError(f"sizes={self.sizes!r} must be a mapping such as {{'g': 4}}") from None
         scope.check_sizes(**sizes)
         object.__setattr__(self, "sizes", tuple(sizes.items()))
         object.__setattr__(self, "scope", scope.text)
