@@ -290,9 +290,9 @@ class Norm(BaseModule):
         if is_known(plan.count == 1) and not is_shared(self.sync):  # with sync, other ranks may have more values
             instead = ", or call eval() to use the running statistics" if self.state else ""
             raise ShapeError(
-                f"a tensor of shape {plan.shape} has one value for each statistic of the scope {self.scope.text!r}: its "
-                f"variance is zero and the result would be the bias alone. Give the axes in brackets more than one "
-                f"value{instead}"
+                f"a tensor of shape {plan.shape} has one value for each statistic of the scope {self.scope.text!r}: "
+                f"its variance is zero and the result would be the bias alone. Give the axes in brackets more than "
+                f"one value{instead}"
             )
 
     def extra_repr(self) -> str:
