@@ -6,18 +6,13 @@ from importlib import import_module
 import pytest
 
 import normscope.diagnostics.findings as package
-from normscope.diagnostics.findings.finding import (
-    BLOCKING_CHECKS,
-    NUMERIC_CHECKS,
-    STRUCTURAL_CHECKS,
-    FindingKind,
-)
+from normscope.diagnostics.findings.finding import CHECKS, FindingKind
 
 TOPICS = [import_module(f"{package.__name__}.{found.name}") for found in pkgutil.iter_modules(package.__path__)]
 
 
 def test_every_check_of_every_topic_is_registered_once() -> None:
-    registered = [*BLOCKING_CHECKS, *STRUCTURAL_CHECKS, *NUMERIC_CHECKS]
+    registered = [check for checks in CHECKS.values() for check in checks]
     written = [value for topic in TOPICS for name, value in vars(topic).items() if name.startswith("check_")]
     assert len(registered) == len(set(registered)) == len(written)
     assert set(registered) == set(written)

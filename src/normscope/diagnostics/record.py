@@ -64,6 +64,23 @@ class ParameterRecord:
     predicted_gain: float | None
     update_rms: float | None = None
 
+    @property
+    def has_nonzero_gradient(self) -> bool:
+        return self.gradient is not None and self.gradient.rms > 0
+
+    @property
+    def is_matrix(self) -> bool:
+        """Whether it has two or more dimensions, and finite values."""
+        return len(self.shape) >= 2 and self.values.count > 0
+
+    @property
+    def fan_in(self) -> float:
+        """Fan-in of a linear layer, derived from the predicted gain, which accounts for the weight's layout."""
+        if self.predicted_gain and self.values.rms > 0:
+            root = self.predicted_gain / self.values.rms
+            return max(1.0, root * root)
+        return max(1, math.prod(self.shape[1:]))
+
 
 @dataclass(frozen=True)
 class ModuleRecord:
@@ -134,6 +151,35 @@ class ModuleRecord:
     def parameter_count(self) -> int:
         """Number of elements in its own parameters, not counting those tied to earlier ones."""
         return sum(math.prod(parameter.shape) for parameter in self.parameters if not parameter.alias_of)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of its first input; () without one."""
+        return self.input_shapes[0] if self.input_shapes else ()
+
+    @property
+    def linear_weight(self) -> ParameterRecord | None:
+        """Weight of a linear layer or convolution; None for other modules."""
+        weights = [p for p in self.parameters if p.predicted_gain is not None and p.is_matrix]
+        return weights[0] if weights and self.norm is None else None
+
+    @property
+    def bias(self) -> ParameterRecord | None:
+        return next((p for p in self.parameters if p.name == "bias" and len(p.shape) == 1), None)
+
+    @property
+    def has_zero_weights(self) -> bool:
+        """Whether it has weight matrices and all of them are zero."""
+        weights = [parameter for parameter in self.parameters if parameter.is_matrix]
+        return bool(weights) and all(parameter.values.rms == 0 for parameter in weights)
+
+    @property
+    def is_grouped_conv(self) -> bool:
+        """Whether it is a grouped convolution. Its units read different channels: equal weights are no equal units."""
+        weight, shape = self.linear_weight, self.input_shape
+        if weight is None or len(weight.shape) < 3 or len(shape) < 2:
+            return False
+        return weight.shape[1] != (shape[1] if len(shape) == len(weight.shape) else shape[0])
 
 
 @dataclass(frozen=True)

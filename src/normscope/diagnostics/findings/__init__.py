@@ -7,14 +7,9 @@ import pkgutil
 from dataclasses import replace
 from importlib import import_module
 
-from normscope.diagnostics.findings.finding import (
-    BLOCKING_CHECKS,
-    NUMERIC_CHECKS,
-    SEVERITIES,
-    STRUCTURAL_CHECKS,
-    Finding,
-)
-from normscope.diagnostics.findings.record_view import RecordView, name_pattern
+from normscope.diagnostics.findings.finding import CHECKS, SEVERITIES, Finding
+from normscope.diagnostics.findings.record_view import RecordView
+from normscope.diagnostics.module_names import name_pattern
 from normscope.diagnostics.record import XrayRecord
 
 __all__ = ["SEVERITIES", "Finding", "find"]
@@ -34,9 +29,9 @@ def find(record: XrayRecord) -> list[Finding]:
     []
     """
     view = RecordView(record)
-    found = [finding for check in BLOCKING_CHECKS for finding in check(view)]
+    found = [finding for check in CHECKS["blocking"] for finding in check(view)]
     blocked = any(finding.severity != "note" for finding in found)
-    for check in (*STRUCTURAL_CHECKS, *(() if blocked else NUMERIC_CHECKS)):
+    for check in CHECKS["structural"] + ([] if blocked else CHECKS["numeric"]):
         found += check(view)
     found.sort(key=lambda finding: (SEVERITIES.index(finding.severity), view.execution_order(finding.module)))
     return _merge_repeated(found)

@@ -3,9 +3,9 @@
 import math
 from collections.abc import Iterator
 
-from normscope.diagnostics.findings.finding import Finding, FindingKind, numeric_check
-from normscope.diagnostics.findings.record_view import RecordView, has_nonzero_gradient, is_inside
-from normscope.diagnostics.record import ModuleRecord
+from normscope.diagnostics.findings.finding import Finding, FindingKind, check
+from normscope.diagnostics.findings.record_view import RecordView
+from normscope.diagnostics.module_names import is_inside
 
 COLLAPSED_ATTENTION = FindingKind("""
 attention-collapsed: attention has collapsed in all {heads} heads of {module}: {least peaked head:%} of queries attend
@@ -42,29 +42,22 @@ differ by less than a millionth, a few float32 ulp. Small initializations are no
 first attention reads embeddings of std 0.02 with weights of std 0.02 has s = 1e-5, and trains."""
 
 
-@numeric_check
+@check("numeric")
 def check_attention(view: RecordView) -> Iterator[Finding]:
-    for module in view.ran:
-        attention = module.attention
-        if attention is None or attention.keys < MIN_KEYS or not attention.entropy or not attention.peaked:
+    for module, attention in view.attentions:
+        if attention.keys < MIN_KEYS or not attention.entropy or not attention.peaked:
             continue
         peaked, flat, std = min(attention.peaked), min(attention.entropy), attention.score_std or 0.0
         scores: dict[str, float | str] = {"score std": std, "keys": attention.keys}
         if peaked >= COLLAPSED and std >= COLLAPSED_SCORE_STD:
-            evidence = {"least peaked head": peaked, **scores}
-            yield COLLAPSED_ATTENTION.at(
-                module, evidence, heads=attention.heads, after_training=view.after_training_advice
-            )
+            evidence, advice = {"least peaked head": peaked, **scores}, view.after_training_advice
+            yield COLLAPSED_ATTENTION.at(module, evidence, heads=attention.heads, after_training=advice)
         elif flat >= 1 - UNIFORM:
             severity, outlook = "warning", "No weight gets a useful gradient."
-            if _has_learning_zero_weight(view, module):
+            inside = [p for m, p in view.matrices if is_inside(m.name, module.name)]
+            # Only one zero weight, such as that of the queries, has a gradient (Yang et al. 2022, muP).
+            if any(parameter.values.rms == 0 and parameter.has_nonzero_gradient for parameter in inside):
                 severity = "note"
                 outlook = "A zero-initialized weight gets a gradient here, so this ends with the first step."
             evidence = {"1 - entropy": 1 - flat, **scores}
             yield UNIFORM_ATTENTION.at(module, evidence, severity, heads=attention.heads, outlook=outlook)
-
-
-def _has_learning_zero_weight(view: RecordView, module: ModuleRecord) -> bool:
-    """Whether a zero weight inside has a gradient, as when only queries start at zero (Yang et al. 2022, muP)."""
-    inside = [p for m, p in view.matrices if is_inside(m.name, module.name)]
-    return any(parameter.values.rms == 0 and has_nonzero_gradient(parameter) for parameter in inside)

@@ -6,15 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from normscope.diagnostics.findings.finding import Finding, FindingKind, numeric_check
-from normscope.diagnostics.findings.record_view import (
-    RecordView,
-    is_inside,
-    linear_weight,
-    module_ref,
-    name_pattern,
-    parent_name,
-)
+from normscope.diagnostics.findings.finding import Finding, FindingKind, check
+from normscope.diagnostics.findings.record_view import RecordView
+from normscope.diagnostics.module_names import is_inside, module_ref, name_pattern, parent_name
 from normscope.diagnostics.record import ModuleRecord, ResidualJoin
 
 VANISHING_ACTIVATIONS = FindingKind("""
@@ -115,7 +109,7 @@ class Trend:
     layer: float
 
 
-@numeric_check
+@check("numeric")
 def check_depth(view: RecordView) -> Iterator[Finding]:
     """Find activations and gradients that vanish or explode in stacks of similar layers.
 
@@ -137,8 +131,7 @@ def check_depth(view: RecordView) -> Iterator[Finding]:
 def _in_stack(view: RecordView, stack: list[ModuleRecord]) -> Iterator[Finding]:
     first, last, layers = stack[0], stack[-1], len(stack)
     ends = {"first": module_ref(first.name), "last": module_ref(last.name)}
-    with_joins = [module.name for module in view.ran if module.joins]
-    if not any(is_inside(name, module.name) for module in stack for name in with_joins):
+    if not any(is_inside(owner.name, module.name) for module in stack for owner, _ in view.joins):
         # Residual streams are checked by check_residual_stream.
         signals = [first.input, *(module.output for module in stack)]
         levels = [signal.rms for signal in signals if signal is not None and signal.count]
@@ -178,19 +171,15 @@ def _stacks(view: RecordView) -> list[list[ModuleRecord]]:
     groups: dict[tuple[str, str], list[ModuleRecord]] = defaultdict(list)
     linear: dict[str, list[ModuleRecord]] = defaultdict(list)
     for module in view.ran:
-        if module.is_function:
-            continue
-        if name_pattern(module.name).endswith("*"):
+        if name_pattern(module.name).endswith("*"):  # no function: these end with ()
             groups[name_pattern(module.name), module.kind].append(module)
-        if linear_weight(module) is not None:
-            linear[parent_name(module.name)].append(module)
-    found = [group for group in groups.values() if len(group) >= MIN_LAYERS]
-    known = {tuple(module.name for module in group) for group in found}
-    for name, group in linear.items():
-        names = tuple(module.name for module in group)
-        if len(group) >= MIN_LAYERS and names not in known and _is_chain(view.modules.get(name), group):
-            found.append(group)
-    return [group for group in found if not _is_parallel(group)]
+    for module, _ in view.linear:
+        linear[parent_name(module.name)].append(module)
+    found = list(groups.values())
+    found += [
+        group for name, group in linear.items() if group not in found and _is_chain(view.modules.get(name), group)
+    ]
+    return [group for group in found if len(group) >= MIN_LAYERS and not _is_parallel(group)]
 
 
 def _is_chain(parent: ModuleRecord | None, group: list[ModuleRecord]) -> bool:
@@ -224,10 +213,10 @@ def _exp(x: float) -> float:
     return math.exp(max(-700.0, min(700.0, x)))
 
 
-@numeric_check
+@check("numeric")
 def check_residual_stream(view: RecordView) -> Iterator[Finding]:
     """Find a stream that grows exponentially, and branches after the first block that dominate it."""
-    joins = [(module, join) for module in view.ran for join in module.joins if join.total > 0]
+    joins = [(module, join) for module, join in view.joins if join.total > 0]
     if len(joins) < MIN_JOINS:
         return
     yield from _growth(view, joins)

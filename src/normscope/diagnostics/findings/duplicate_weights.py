@@ -5,15 +5,9 @@ import textwrap
 from collections import defaultdict
 from collections.abc import Iterator
 
-from normscope.diagnostics.findings.finding import Finding, FindingKind, structural_check
-from normscope.diagnostics.findings.record_view import (
-    RecordView,
-    common_parent,
-    linear_weight,
-    module_ref,
-    parameter_name,
-    parent_name,
-)
+from normscope.diagnostics.findings.finding import Finding, FindingKind, check
+from normscope.diagnostics.findings.record_view import RecordView
+from normscope.diagnostics.module_names import common_parent, join_names, module_ref, parent_name
 from normscope.diagnostics.record import ModuleRecord, ParameterRecord
 
 DUPLICATE_WEIGHTS = FindingKind("""
@@ -30,7 +24,7 @@ MAX_ZEROS = 0.5
 """A matrix with more zeros than this, such as an identity, was set explicitly and not drawn at random."""
 
 
-@structural_check
+@check("structural")
 def check_duplicate_weights(view: RecordView) -> Iterator[Finding]:
     """Find weights of linear layers and convolutions with the same bytes in different storage.
 
@@ -40,7 +34,7 @@ def check_duplicate_weights(view: RecordView) -> Iterator[Finding]:
     same: dict[str, list[tuple[str, ParameterRecord]]] = defaultdict(list)
     for module, parameter in view.matrices:
         if _is_randomly_initialized(module, parameter):
-            same[parameter.content_hash or ""].append((parameter_name(module, parameter), parameter))
+            same[parameter.content_hash or ""].append((join_names(module.name, parameter.name), parameter))
     pairs: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
     for (original, first), *others in same.values():
         for name, parameter in others:
@@ -64,7 +58,7 @@ def check_duplicate_weights(view: RecordView) -> Iterator[Finding]:
 def _is_randomly_initialized(module: ModuleRecord, parameter: ParameterRecord) -> bool:
     """Whether it is the trainable weight of a linear layer, with values that no two layers share by design."""
     large = math.prod(parameter.shape) >= MIN_ELEMENTS and parameter.values.zeros < MAX_ZEROS
-    return bool(parameter.content_hash) and parameter.requires_grad and large and parameter is linear_weight(module)
+    return bool(parameter.content_hash) and parameter.requires_grad and large and parameter is module.linear_weight
 
 
 def _module_of(weights: tuple[str, ...]) -> str:

@@ -4,9 +4,10 @@ import re
 import string
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
-from normscope.diagnostics.findings.record_view import RecordView, module_ref
+from normscope.diagnostics.findings.record_view import RecordView
+from normscope.diagnostics.module_names import module_ref
 from normscope.diagnostics.record import ModuleRecord
 from normscope.render.formatting import format_percent, format_short
 
@@ -83,26 +84,20 @@ class _TextFormatter(string.Formatter):
 Check = Callable[[RecordView], Iterator[Finding]]
 """Checks a record for one family of problems."""
 
-BLOCKING_CHECKS: list[Check] = []
-"""Checks for values that make all statistics meaningless."""
+CHECKS: dict[str, list[Check]] = {"blocking": [], "structural": [], "numeric": []}
+"""All checks, by what they need.
 
-STRUCTURAL_CHECKS: list[Check] = []
-"""Checks that hold whatever the tensors contain."""
-
-NUMERIC_CHECKS: list[Check] = []
-"""Checks of tensor statistics. They are skipped after a blocking problem: they would only report its consequences."""
-
-
-def blocking_check(check: Check) -> Check:
-    BLOCKING_CHECKS.append(check)
-    return check
+blocking: for values that make all statistics meaningless.
+structural: hold whatever the tensors contain.
+numeric: of tensor statistics; skipped after a blocking problem, because they would only report its consequences.
+"""
 
 
-def structural_check(check: Check) -> Check:
-    STRUCTURAL_CHECKS.append(check)
-    return check
+def check(kind: Literal["blocking", "structural", "numeric"]) -> Callable[[Check], Check]:
+    """Register a function as a check of this kind."""
 
+    def register(function: Check) -> Check:
+        CHECKS[kind].append(function)
+        return function
 
-def numeric_check(check: Check) -> Check:
-    NUMERIC_CHECKS.append(check)
-    return check
+    return register

@@ -3,8 +3,9 @@
 import math
 from collections.abc import Iterator, Mapping
 
-from normscope.diagnostics.findings.finding import Finding, FindingKind, numeric_check, structural_check
-from normscope.diagnostics.findings.record_view import RecordView, linear_weight, module_ref
+from normscope.diagnostics.findings.finding import Finding, FindingKind, check
+from normscope.diagnostics.findings.record_view import RecordView
+from normscope.diagnostics.module_names import module_ref
 from normscope.diagnostics.record import ModuleRecord
 from normscope.render.formatting import format_short
 
@@ -52,7 +53,7 @@ DOMINANT = 0.5
 """Fraction of the sum of squares that makes one column the cause."""
 
 
-@numeric_check
+@check("numeric")
 def check_loss(view: RecordView) -> Iterator[Finding]:
     finite = [loss for loss in view.record.losses if math.isfinite(loss.value) and loss.num_classes > 1]
     if not finite:
@@ -76,7 +77,7 @@ def check_loss(view: RecordView) -> Iterator[Finding]:
         yield FIRST_LOSS.at(head, evidence, classes=loss.num_classes, head=place)
 
 
-@structural_check
+@check("structural")
 def check_logits(view: RecordView) -> Iterator[Finding]:
     """Find cross-entropies whose input already went through softmax or sigmoid."""
     first = {
@@ -96,11 +97,8 @@ def check_logits(view: RecordView) -> Iterator[Finding]:
 
 def _head(view: RecordView, classes: int) -> str:
     """The last linear layer with one output per class; "" if there is none."""
-    for module in reversed(view.ran):
-        shape = module.output_shapes[0] if module.output_shapes else ()
-        if linear_weight(module) is not None and classes in shape[1:]:
-            return module.name
-    return ""
+    heads = [m.name for m, _ in view.linear if m.output_shapes and classes in m.output_shapes[0][1:]]
+    return heads[-1] if heads else ""
 
 
 def _unscaled_input(view: RecordView, head: str, evidence: Mapping[str, float | None], classes: int) -> Finding | None:
@@ -131,10 +129,11 @@ def _unscaled_input(view: RecordView, head: str, evidence: Mapping[str, float | 
 
 def _first_layer(view: RecordView) -> ModuleRecord | None:
     """The first linear layer, if it reads the model's input."""
-    root, first = view.modules.get(""), next((m for m in view.ran if linear_weight(m) is not None), None)
-    if root is None or root.input is None or first is None or first.input is None:
-        return None
-    return first if math.isclose(root.input.rms, first.input.rms, rel_tol=1e-3) else None
+    root = view.modules.get("")
+    for first, _ in view.linear[:1] if root is not None and root.input is not None else ():
+        if first.input is not None and math.isclose(root.input.rms, first.input.rms, rel_tol=1e-3):
+            return first
+    return None
 
 
 def _dominant_column(first: ModuleRecord, rms: float) -> tuple[int, float, float] | None:

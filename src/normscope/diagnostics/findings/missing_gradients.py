@@ -2,16 +2,9 @@
 
 from collections.abc import Iterator
 
-from normscope.diagnostics.findings.finding import Finding, FindingKind, numeric_check
-from normscope.diagnostics.findings.record_view import (
-    RecordView,
-    has_nonzero_gradient,
-    has_zero_weights,
-    is_inside,
-    module_ref,
-    outermost_outside,
-    zero_weights_fix,
-)
+from normscope.diagnostics.findings.finding import Finding, FindingKind, check
+from normscope.diagnostics.findings.record_view import RecordView, zero_weights_fix
+from normscope.diagnostics.module_names import is_inside, module_ref, outermost_outside
 from normscope.diagnostics.record import ModuleRecord, ParameterRecord
 
 DETACHED = FindingKind("""
@@ -40,7 +33,7 @@ fix: {fix}
 """)
 
 
-@numeric_check
+@check("numeric")
 def check_missing_gradients(view: RecordView) -> Iterator[Finding]:
     """Find modules that ran but whose weights got no gradient, or only zeros, although others did."""
     if view.record.interrupted:  # an error in backward leaves all earlier layers without a gradient
@@ -68,13 +61,12 @@ def check_missing_gradients(view: RecordView) -> Iterator[Finding]:
 
 def _has_zero_gradient(parameter: ParameterRecord) -> bool:
     """Whether the gradient of a matrix is zero. (A bias before a norm that removes it may have one.)"""
-    return parameter.gradient is not None and not has_nonzero_gradient(parameter) and len(parameter.shape) >= 2
+    return parameter.gradient is not None and not parameter.has_nonzero_gradient and len(parameter.shape) >= 2
 
 
 def _is_zero_initialized(view: RecordView) -> bool:
     """Whether a zero factor has a gradient: it blocks the gradient of earlier layers in the first step only."""
-    parameters = [(module, parameter) for module in view.modules.values() for parameter in module.parameters]
-    return any(_was_zero(p) and has_nonzero_gradient(p) and _is_factor(module, p) for module, p in parameters)
+    return any(_was_zero(p) and p.has_nonzero_gradient and _is_factor(module, p) for module, p in view.parameters)
 
 
 def _was_zero(parameter: ParameterRecord) -> bool:
@@ -110,7 +102,7 @@ def _all_zero(view: RecordView) -> Finding:
         reason = "every gradient is zero: the loss is multiplied by zero, or the gradient underflows in its dtype."
     fix = "check the loss for a zero factor or a mask that hides everything; in float16, scale the loss "
     fix += "(torch.amp.GradScaler)"
-    if view.matrices and all(has_zero_weights(module) for module, _ in view.matrices):
+    if view.matrices and all(module.has_zero_weights for module, _ in view.matrices):
         fix = zero_weights_fix("")
     return ALL_GRADIENTS_ZERO.at("", {"parameters": len(view.gradients)}, severity, reason=reason, fix=fix)
 
@@ -139,11 +131,11 @@ def _why_zero(view: RecordView, module: ModuleRecord, names: list[str]) -> tuple
             f"check what comes before it{f', {module_ref(before[0])}' if before else ''}: dead units, zero weights, or "
             "an all-zero input",
         )
-    if has_zero_weights(module):
+    if module.has_zero_weights:
         return "all its weights are zero, so its output is too", zero_weights_fix(module.name)
     readers = view.readers.get(module.name, [])
     readers = [*readers, *(beyond for reader in readers for beyond in view.readers.get(reader.name, []))]
-    zero = next((reader.name for reader in readers if has_zero_weights(reader)), None)
+    zero = next((reader.name for reader in readers if reader.has_zero_weights), None)
     if zero is not None:
         return f"all weights of the later layer {module_ref(zero)} are zero", zero_weights_fix(zero)
     return (

@@ -6,8 +6,9 @@ An empty batch is here too: like NaN, it leaves no statistics that other checks 
 import math
 from collections.abc import Iterator
 
-from normscope.diagnostics.findings.finding import Finding, FindingKind, blocking_check
-from normscope.diagnostics.findings.record_view import RecordView, parameter_name
+from normscope.diagnostics.findings.finding import Finding, FindingKind, check
+from normscope.diagnostics.findings.record_view import RecordView
+from normscope.diagnostics.module_names import join_names
 from normscope.diagnostics.record import ModuleRecord, TensorStats
 
 NON_FINITE_INPUT = FindingKind("""
@@ -49,18 +50,18 @@ fix: pass a batch with at least one sample; check the filter, slice or data load
 """)
 
 
-@blocking_check
+@check("blocking")
 def check_non_finite(view: RecordView) -> Iterator[Finding]:
     """Report the first producer in the forward pass; otherwise non-finite weights, the input, or the backward pass."""
     producers = [module for module in view.ran if module.produced_non_finite]
-    receiver = next((module for module in view.ran if module.received_non_finite), None)
+    first = next((module for module in view.ran if module.received_non_finite or module.produced_non_finite), None)
     broken = _modules_with_non_finite_weights(view)
     broken_before = [module for module in broken if not _broken_by_step(module)]
     backward = [module for module in view.ran if module.produced_non_finite_gradient]
     # A module that received such values before any module produced them got them from outside or from broken weights.
-    from_outside = receiver is not None and not broken_before and (receiver.name == "" or not broken)
-    if receiver is not None and from_outside and not _any_precedes(producers, receiver):
-        yield _input_finding(view, receiver)
+    from_outside = not broken_before and (not broken or (first is not None and first.name == ""))
+    if first is not None and not first.produced_non_finite and from_outside:
+        yield _input_finding(view, first)
     elif producers:
         yield _output_finding(view, producers)
     elif broken_before:
@@ -69,10 +70,6 @@ def check_non_finite(view: RecordView) -> Iterator[Finding]:
         yield _gradient_finding(view, backward[0])
     elif broken:
         yield _weights_finding(broken[0], len(broken), "after the optimizer step")
-
-
-def _any_precedes(producers: list[ModuleRecord], module: ModuleRecord) -> bool:
-    return any((producer.order or 0) <= (module.order or 0) for producer in producers)
 
 
 def _broken_by_step(module: ModuleRecord) -> bool:
@@ -87,8 +84,8 @@ def _fraction(stats: TensorStats | None) -> float:
 
 def _modules_with_non_finite_weights(view: RecordView) -> list[ModuleRecord]:
     """In execution order; modules that never ran come last."""
-    found = [m for m in view.modules.values() if any(parameter.values.non_finite for parameter in m.parameters)]
-    return sorted(found, key=lambda module: view.execution_order(module.name))
+    found = {module.name: module for module, parameter in view.parameters if parameter.values.non_finite}
+    return sorted(found.values(), key=lambda module: view.execution_order(module.name))
 
 
 def _affected(view: RecordView) -> int:
@@ -99,10 +96,10 @@ def _input_finding(view: RecordView, module: ModuleRecord) -> Finding:
     fraction = _fraction(module.input)
     where = f": {100 * fraction:.3g}% of its input" if fraction else ", not in its first input"
     evidence = {"fraction of input": fraction, "modules affected": _affected(view)}
+    severity, effect = "note", "They do not spread further."
     if _reaches_output(view):
-        effect = "They spread to the output, the loss or a gradient."
-        return NON_FINITE_INPUT.at(module, evidence, "error", where=where, effect=effect)
-    return NON_FINITE_INPUT.at(module, evidence, "note", where=where, effect="They do not spread further.")
+        severity, effect = "error", "They spread to the output, the loss or a gradient."
+    return NON_FINITE_INPUT.at(module, evidence, severity, where=where, effect=effect)
 
 
 def _output_finding(view: RecordView, producers: list[ModuleRecord]) -> Finding:
@@ -114,10 +111,10 @@ def _output_finding(view: RecordView, producers: list[ModuleRecord]) -> Finding:
         "other producers": len(producers) - 1,
         "largest input": None if producer.input is None else producer.input.abs_max,
     }
+    severity, effect = "note", " No NaN reaches the model's output, the loss or a gradient: this may be a mask."
     if _reaches_output(view):
-        return NON_FINITE_OUTPUT.at(producer, evidence, "error", effect="")
-    effect = " No NaN reaches the model's output, the loss or a gradient: this may be a mask."
-    return NON_FINITE_OUTPUT.at(producer, evidence, "note", effect=effect)
+        severity, effect = "error", ""
+    return NON_FINITE_OUTPUT.at(producer, evidence, severity, effect=effect)
 
 
 def _reaches_output(view: RecordView) -> bool:
@@ -127,8 +124,7 @@ def _reaches_output(view: RecordView) -> bool:
     """
     root = view.modules.get("")
     ends = [root] if root is not None and root.order is not None else view.ran
-    gradients = [module.gradient for module in view.ran]
-    gradients += [parameter.gradient for module in view.modules.values() for parameter in module.parameters]
+    gradients = [module.gradient for module in view.ran] + [parameter.gradient for _, parameter in view.parameters]
     outputs = any(_fraction(module.output) and not module.only_negative_infinity for module in ends)
     losses = any(not math.isfinite(loss.value) for loss in view.record.losses)
     return bool(outputs or losses or _modules_with_non_finite_weights(view) or any(map(_fraction, gradients)))
@@ -137,7 +133,7 @@ def _reaches_output(view: RecordView) -> bool:
 def _weights_finding(module: ModuleRecord, count: int, when: str) -> Finding:
     worst = max(module.parameters, key=lambda parameter: parameter.values.non_finite)
     evidence = {"fraction": worst.values.non_finite, "modules affected": count}
-    return NON_FINITE_WEIGHTS.at(module, evidence, "error", weight=parameter_name(module, worst), when=when)
+    return NON_FINITE_WEIGHTS.at(module, evidence, "error", weight=join_names(module.name, worst.name), when=when)
 
 
 def _gradient_finding(view: RecordView, module: ModuleRecord) -> Finding:
@@ -155,7 +151,7 @@ def _gradient_finding(view: RecordView, module: ModuleRecord) -> Finding:
     return kind.at(module, evidence, severity, skipping=skipping, outputs=outputs, outlook=outlook, unless=unless)
 
 
-@blocking_check
+@check("blocking")
 def check_empty_batch(view: RecordView) -> Iterator[Finding]:
     for outer in view.ran[:1]:
         for what, shapes, stats in (

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
-from normscope.diagnostics.findings.finding import Finding, FindingKind, numeric_check, structural_check
-from normscope.diagnostics.findings.record_view import RecordView, bias_of, module_ref
+from normscope.diagnostics.findings.finding import Finding, FindingKind, check
+from normscope.diagnostics.findings.record_view import RecordView
+from normscope.diagnostics.module_names import module_ref
 from normscope.diagnostics.record import ModuleRecord, NormStats
 
 EPS_TOO_SMALL = FindingKind("""
@@ -22,11 +23,19 @@ why: The norm subtracts the mean of every channel, and with it any constant; the
 gradient. The norm's own bias takes its place.
 fix: create {module} with bias=False
 """)
-FEW_VALUES_PER_MEAN = FindingKind("""
+DEGENERATE_MEAN = FindingKind("""
 norm-over-few-values: {module} computes each mean over only {values} {noun}
-why: {reason}
+why: One value minus its own mean is zero, and of two only the sign is left: no information passes through.
 fix: {fix}
 """)
+NOISY_MEAN = FindingKind("""
+norm-over-few-values: {module} computes each mean over only {values} values
+why: The variance of {values} values is known to within {error:%}, so the output is as much batch noise as signal.
+fix: {fix}
+""")
+MORE_SAMPLES = "use larger batches, or a norm that does not reduce over the batch: nn.GroupNorm(8, channels) or "
+MORE_SAMPLES += "nn.LayerNorm(width)"
+MORE_CHANNELS = "reduce over more values: fewer groups in nn.GroupNorm, or nn.LayerNorm over the channels"
 NORM_OVER_PADDING = FindingKind("""
 norm-over-padding: {padding:%} of the positions {module} averages over are padding
 why: Padding counts as much as real positions in the batch mean and variance, so the normalization of a sequence depends
@@ -82,13 +91,9 @@ MIN_SAMPLES, MIN_VALUES = 8, 32
 """One image does not represent the data: its channels vary less. The variance of 32 values is known to 25%."""
 
 
-def _norms(view: RecordView) -> Iterator[tuple[ModuleRecord, NormStats]]:
-    return ((module, module.norm) for module in view.ran if module.norm is not None)
-
-
-@numeric_check
+@check("numeric")
 def check_norm_eps(view: RecordView) -> Iterator[Finding]:
-    for module, norm in _norms(view):
+    for module, norm in view.norms:
         eps, variance = norm.eps, norm.input_variance
         if norm.finite_for_zeros is False:
             dtype, reason = module.dtype or "its dtype", "Without an eps,"
@@ -103,13 +108,13 @@ def check_norm_eps(view: RecordView) -> Iterator[Finding]:
             yield EPS_TOO_LARGE.at(module, figures, severity, good_eps=min(1e-5, variance / 1000))
 
 
-@structural_check
+@check("structural")
 def check_bias_before_norm(view: RecordView) -> Iterator[Finding]:
     """Find biases that the following norm removes. They do no harm, so this is a note."""
-    for module, norm in _norms(view):
+    for module, norm in view.norms:
         for name in module.fed_by if norm.removes_bias else ():
             producer = view.modules.get(name)
-            bias = None if producer is None or producer.norm is not None else bias_of(producer)
+            bias = None if producer is None or producer.norm is not None else producer.bias
             if bias is None or not bias.requires_grad or name in view.adders or len(view.readers.get(name, [])) != 1:
                 continue
             if _keeps_channels_apart(module, norm, bias.values.count):
@@ -119,64 +124,52 @@ def check_bias_before_norm(view: RecordView) -> Iterator[Finding]:
 
 def _keeps_channels_apart(module: ModuleRecord, norm: NormStats, channels: int) -> bool:
     """Whether the channel axis is the only one, besides the batch, that the norm does not reduce."""
-    shape = module.input_shapes[0] if module.input_shapes else ()
+    shape = module.input_shape
     rest = [axis for axis in range(1, len(shape)) if axis not in (norm.reduced_axes or ())]
     return len(rest) == 1 and shape[rest[0]] == channels
 
 
-@structural_check
+@check("structural")
 def check_norm_sample_size(view: RecordView) -> Iterator[Finding]:
-    for module, norm in _norms(view):
+    for module, norm in view.norms:
         values = norm.reduction_size
         if not module.training or values is None:
             continue
         across_batch = norm.batches_tracked is not None or (norm.reduced_axes is not None and 0 in norm.reduced_axes)
+        fix = MORE_SAMPLES if across_batch else MORE_CHANNELS
         if values <= DEGENERATE:
-            severity = "error"
-            reason = "One value minus its own mean is zero, and of two only the sign is left: no information passes "
-            reason += "through."
+            noun = "value" if values == 1 else "values"
+            yield DEGENERATE_MEAN.at(module, {"values": values}, "error", noun=noun, fix=fix)
         elif across_batch and values < FEW_VALUES:
-            severity = "warning"
-            reason = f"The variance of {values} values is known to within {100 * (2 / (values - 1)) ** 0.5:.3g}%, so "
-            reason += "the output is as much batch noise as signal."
-        else:
-            continue
-        fix = "reduce over more values: fewer groups in nn.GroupNorm, or nn.LayerNorm over the channels"
-        if across_batch:
-            fix = "use larger batches, or a norm that does not reduce over the batch: nn.GroupNorm(8, channels) or "
-            fix += "nn.LayerNorm(width)"
-        noun = "value" if values == 1 else "values"
-        yield FEW_VALUES_PER_MEAN.at(module, {"values": values}, severity, noun=noun, reason=reason, fix=fix)
+            yield NOISY_MEAN.at(module, {"values": values}, error=(2 / (values - 1)) ** 0.5, fix=fix)
 
 
-@structural_check
+@check("structural")
 def check_norm_over_padding(view: RecordView) -> Iterator[Finding]:
-    for module, norm in _norms(view):
+    for module, norm in view.norms:
         shapes = module.input_shapes
         has_mask = len(shapes) > 1 and shapes[1] == shapes[0][:2]
         if norm.padding_fraction >= PADDED and module.training and not has_mask:
             yield NORM_OVER_PADDING.at(module, {"padding": norm.padding_fraction})
 
 
-@structural_check
+@check("structural")
 def check_norm_causality(view: RecordView) -> Iterator[Finding]:
     """Find norms that reduce over time in a model whose attention is causal."""
-    layers = [(module, module.attention) for module in view.ran if module.attention is not None]
-    if not layers or any(a.future_weight is None or a.future_weight > 0 or a.keys < 2 for _, a in layers):
+    if any(a.future_weight is None or a.future_weight > 0 or a.keys < 2 for _, a in view.attentions):
         return
-    lengths = {attention.keys for _, attention in layers}
-    shapes = [module.input_shapes[0] for module, _ in layers if module.input_shapes]
-    lengths |= {shape[1] for shape in shapes if len(shape) == 3}
-    for module, norm in _norms(view):
+    lengths = {attention.keys for _, attention in view.attentions}
+    lengths |= {module.input_shape[1] for module, _ in view.attentions if len(module.input_shape) == 3}
+    for module, norm in view.norms:
         uses_running_statistics = norm.batches_tracked is not None and not module.training
         axis = None if uses_running_statistics else _time_axis(module, norm, lengths)
         if axis is not None:
-            yield NORM_LEAKS_FUTURE.at(module, {"axis": axis, "length": module.input_shapes[0][axis]}, "error")
+            yield NORM_LEAKS_FUTURE.at(module, {"axis": axis, "length": module.input_shape[axis]}, "error")
 
 
 def _time_axis(module: ModuleRecord, norm: NormStats, lengths: set[int]) -> int | None:
     """The time axis among the reduced axes, for an input (b, s, d) or (b, d, s)."""
-    shape = module.input_shapes[0] if module.input_shapes else ()
+    shape = module.input_shape
     if not norm.reduced_axes or len(shape) != 3:
         return None
     if 1 in norm.reduced_axes and shape[1] in lengths:
@@ -186,15 +179,12 @@ def _time_axis(module: ModuleRecord, norm: NormStats, lengths: set[int]) -> int 
     return 2 if 2 in norm.reduced_axes and shape[2] in lengths and shape[1] not in lengths and over_channels else None
 
 
-@numeric_check
+@check("numeric")
 def check_running_statistics(view: RecordView) -> Iterator[Finding]:
     """Compare running statistics with the batches: in eval mode, where they are used, or once they have settled."""
-    for module, norm in _norms(view):
-        if norm.drift is None:
-            continue
-        has_input = bool(module.input_shapes and module.input_shapes[0])
-        samples = module.input_shapes[0][0] * max(1, view.record.batches) if has_input else 0
-        if samples < MIN_SAMPLES or (norm.reduction_size or 0) < MIN_VALUES:
+    for module, norm in view.norms:
+        samples = module.input_shape[0] * max(1, view.record.batches) if module.input_shape else 0
+        if norm.drift is None or samples < MIN_SAMPLES or (norm.reduction_size or 0) < MIN_VALUES:
             continue
         (shift, ratio), tracked = norm.drift, norm.batches_tracked
         if not (shift >= MAX_MEAN_SHIFT or ratio >= MAX_VARIANCE_RATIO):

@@ -4,14 +4,9 @@ import math
 from collections.abc import Iterator
 from statistics import median_high
 
-from normscope.diagnostics.findings.finding import Finding, FindingKind, numeric_check, structural_check
-from normscope.diagnostics.findings.record_view import (
-    RecordView,
-    common_parent,
-    fan_in,
-    has_nonzero_gradient,
-    parameter_name,
-)
+from normscope.diagnostics.findings.finding import Finding, FindingKind, check
+from normscope.diagnostics.findings.record_view import RecordView
+from normscope.diagnostics.module_names import common_parent, join_names
 from normscope.diagnostics.record import ModuleRecord, ParameterRecord
 
 UPDATE_TOO_LARGE = FindingKind("""
@@ -89,10 +84,10 @@ WARMED_UP = 0.5
 _Weight = tuple[ModuleRecord, ParameterRecord]
 
 
-@numeric_check
+@check("numeric")
 def check_update_sizes(view: RecordView) -> Iterator[Finding]:
     updated = [(m, p) for m, p in view.matrices if p.update_ratio is not None]
-    updated = [(m, p) for m, p in updated if p.in_optimizer is not False and has_nonzero_gradient(p)]
+    updated = [(m, p) for m, p in updated if p.in_optimizer is not False and p.has_nonzero_gradient]
     yield from _too_large([(m, p) for m, p in updated if _ratio((m, p)) >= TOO_LARGE and _matters(p)], len(updated))
     steps = view.record.steps
     if any(step.lr > 0 and (step.peak_lr is None or step.lr >= WARMING_UP * step.peak_lr) for step in steps):
@@ -117,7 +112,7 @@ def _update_rms(parameter: ParameterRecord) -> float:
 
 
 def _gain_change(parameter: ParameterRecord) -> float:
-    return 0.0 if parameter.predicted_gain is None else _update_rms(parameter) * math.sqrt(fan_in(parameter))
+    return 0.0 if parameter.predicted_gain is None else _update_rms(parameter) * math.sqrt(parameter.fan_in)
 
 
 def _too_large(large: list[_Weight], count: int) -> Iterator[Finding]:
@@ -131,7 +126,7 @@ def _too_large(large: list[_Weight], count: int) -> Iterator[Finding]:
         yield UPDATE_TOO_LARGE.at(
             place,
             {"update / weight": ratio, "typical": 1e-3, "change of gain": _gain_change(weight), "weights": weights},
-            weight=parameter_name(module, weight),
+            weight=join_names(module.name, weight.name),
             others=f", and {weights - 1} other weights by too much" if weights > 1 else "",
             divisor=max(2.0, ratio / 1e-2),
         )
@@ -151,23 +146,22 @@ def _too_small(lr: float, updated: list[_Weight]) -> Iterator[Finding]:
     }
     for module, weight, ratio in lagging.values():
         evidence = {"update / weight": ratio, "update / median": ratio / median, "median": median}
-        name = parameter_name(module, weight)
+        name = join_names(module.name, weight.name)
         yield UPDATE_TOO_SMALL.at(module, evidence, weight=name, slower=median / ratio, rms=weight.values.rms)
 
 
-@structural_check
+@check("structural")
 def check_zero_grad(view: RecordView) -> Iterator[Finding]:
     steps = view.record.steps_without_zero_grad
     if steps >= MIN_STEPS:
         yield MISSING_ZERO_GRAD.at("", {"steps": steps})
 
 
-@structural_check
+@check("structural")
 def check_warmup(view: RecordView) -> Iterator[Finding]:
     """Find deep post-norm models that start at their full learning rate."""
-    post = [module.name for module in view.ran for join in module.joins if join.post_norm is not None]
-    others = sum(1 for module in view.ran for join in module.joins if join.post_norm is None)
-    if len(post) < MIN_ADDITIONS or others > len(post):
+    post = [module.name for module, join in view.joins if join.post_norm is not None]
+    if len(post) < MIN_ADDITIONS or len(view.joins) > 2 * len(post):
         return
     for step in view.record.steps:
         optimizer = step.optimizer.lower()

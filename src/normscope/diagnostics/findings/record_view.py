@@ -1,12 +1,12 @@
-"""A record with the derived data that checks need: execution order, readers of each output, module names."""
+"""A record with the derived data that checks need: execution order, readers of each output, kinds of layers."""
 
-import itertools
-import math
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Iterable
 from functools import cached_property
 
-from normscope.diagnostics.record import ModuleRecord, ParameterRecord, TensorStats, XrayRecord
+from normscope.diagnostics.module_names import module_ref, outer_names
+from normscope.diagnostics.record import ModuleRecord, ParameterRecord, XrayRecord
+from normscope.diagnostics.tensor_stats import AttentionStats, NormStats, ResidualJoin, TensorStats
 
 FEW_STEPS = 10
 """After more steps than this, a weight may be far from its initialization."""
@@ -37,30 +37,48 @@ class RecordView:
         return sorted(found, key=lambda module: module.order or 0)
 
     @cached_property
+    def parameters(self) -> list[tuple[ModuleRecord, ParameterRecord]]:
+        """All parameters with their modules, in model order."""
+        return [(module, parameter) for module in self.modules.values() for parameter in module.parameters]
+
+    @cached_property
+    def matrices(self) -> list[tuple[ModuleRecord, ParameterRecord]]:
+        """Each distinct weight with two or more dimensions, with its module, in model order."""
+        return [(m, p) for m, p in self.parameters if p.alias_of is None and p.is_matrix and m.norm is None]
+
+    @cached_property
+    def linear(self) -> list[tuple[ModuleRecord, ParameterRecord]]:
+        """Linear layers and convolutions that ran, with their weights."""
+        return [(module, weight) for module in self.ran if (weight := module.linear_weight) is not None]
+
+    @cached_property
+    def norms(self) -> list[tuple[ModuleRecord, NormStats]]:
+        return [(module, module.norm) for module in self.ran if module.norm is not None]
+
+    @cached_property
+    def attentions(self) -> list[tuple[ModuleRecord, AttentionStats]]:
+        return [(module, module.attention) for module in self.ran if module.attention is not None]
+
+    @cached_property
+    def joins(self) -> list[tuple[ModuleRecord, ResidualJoin]]:
+        """Residual additions, with the modules that perform them."""
+        return [(module, join) for module in self.ran for join in module.joins]
+
+    @cached_property
     def readers(self) -> dict[str, list[ModuleRecord]]:
         """For each module, the modules that read its output."""
-        found: dict[str, list[ModuleRecord]] = defaultdict(list)
-        for module in self.ran:
-            for producer in module.fed_by:
-                found[producer].append(module)
-        return found
+        return _grouped((producer, module) for module in self.ran for producer in module.fed_by)
 
     @cached_property
     def adders(self) -> dict[str, list[ModuleRecord]]:
         """For each module whose output takes part in a residual addition, the modules that perform the addition."""
-        found: dict[str, list[ModuleRecord]] = defaultdict(list)
-        for module in self.ran:
-            for join in module.joins:
-                for name in (join.stream_source, join.branch_source):
-                    if name is not None:
-                        found[name].append(module)
-        return found
+        sides = ((name, module) for module, join in self.joins for name in (join.stream_source, join.branch_source))
+        return _grouped((name, module) for name, module in sides if name is not None)
 
     @cached_property
     def gradients(self) -> list[TensorStats]:
         """Gradients of all parameters that got one."""
-        found = [parameter.gradient for module in self.modules.values() for parameter in module.parameters]
-        return [gradient for gradient in found if gradient is not None]
+        return [parameter.gradient for _, parameter in self.parameters if parameter.gradient is not None]
 
     @cached_property
     def has_gradients(self) -> bool:
@@ -68,28 +86,15 @@ class RecordView:
         return any(gradient.rms > 0 for gradient in self.gradients)
 
     @cached_property
-    def matrices(self) -> list[tuple[ModuleRecord, ParameterRecord]]:
-        """Each distinct weight with two or more dimensions, with its module, in model order."""
-        return [
-            (module, parameter)
-            for module in self.modules.values()
-            for parameter in module.parameters
-            if parameter.alias_of is None
-            and len(parameter.shape) >= 2
-            and parameter.values.count
-            and module.norm is None
-        ]
-
-    @cached_property
     def executed_names(self) -> set[str]:
         """Names of modules that ran or contain one that ran."""
-        return {outer for module in self.ran for outer in _with_outer(module.name)}
+        return {name for module in self.ran for name in (module.name, *outer_names(module.name))}
 
     @cached_property
     def names_with_gradient(self) -> set[str]:
         """Names of modules that have a parameter with a gradient, directly or in a submodule."""
-        with_gradient = (m for m in self.modules.values() if any(p.gradient is not None for p in m.parameters))
-        return {outer for module in with_gradient for outer in _with_outer(module.name)}
+        names = {module.name for module, parameter in self.parameters if parameter.gradient is not None}
+        return names | {outer for name in names for outer in outer_names(name)}
 
     @cached_property
     def total_steps(self) -> int | None:
@@ -126,112 +131,12 @@ class RecordView:
         return len(self.record.modules) if module is None or module.order is None else module.order
 
 
-def has_nonzero_gradient(parameter: ParameterRecord) -> bool:
-    return parameter.gradient is not None and parameter.gradient.rms > 0
-
-
-def linear_weight(module: ModuleRecord) -> ParameterRecord | None:
-    """Weight of a linear layer or convolution; None for other modules."""
-    for parameter in module.parameters if module.norm is None else ():
-        if parameter.predicted_gain is not None and parameter.values.count and len(parameter.shape) >= 2:
-            return parameter
-    return None
-
-
-def has_zero_weights(module: ModuleRecord) -> bool:
-    """Whether the module has weight matrices and all of them are zero."""
-    weights = [p for p in module.parameters if len(p.shape) >= 2 and p.values.count]
-    return bool(weights) and all(parameter.values.rms == 0 for parameter in weights)
+def _grouped(pairs: Iterable[tuple[str, ModuleRecord]]) -> dict[str, list[ModuleRecord]]:
+    found: dict[str, list[ModuleRecord]] = defaultdict(list)
+    for name, module in pairs:
+        found[name].append(module)
+    return found
 
 
 def zero_weights_fix(name: str) -> str:
     return f"all weights of {module_ref(name)} are zero: initialize them, e.g. nn.init.kaiming_normal_(weight)"
-
-
-def bias_of(module: ModuleRecord) -> ParameterRecord | None:
-    for parameter in module.parameters:
-        if parameter.name == "bias" and len(parameter.shape) == 1:
-            return parameter
-    return None
-
-
-def is_grouped_conv(module: ModuleRecord, weight: ParameterRecord) -> bool:
-    """Whether it is a grouped convolution. Its units read different channels, so equal weights are not equal units."""
-    if len(weight.shape) < 3 or not module.input_shapes or len(module.input_shapes[0]) < 2:
-        return False
-    shape = module.input_shapes[0]
-    channels = shape[1] if len(shape) == len(weight.shape) else shape[0]
-    return channels != weight.shape[1]
-
-
-def fan_in(weight: ParameterRecord) -> float:
-    """Fan-in of a linear layer, derived from the predicted gain, which accounts for the weight's layout."""
-    if weight.predicted_gain and weight.values.rms > 0:
-        root = weight.predicted_gain / weight.values.rms
-        return max(1.0, root * root)
-    return max(1, math.prod(weight.shape[1:]))
-
-
-def name_pattern(name: str) -> str:
-    """Replace the indices in a module name by *: the result is the same for the same part of every block.
-
-    >>> name_pattern("blocks.3.mlp.fc1"), name_pattern("blocks.3.mlp.relu()#2")
-    ('blocks.*.mlp.fc1', 'blocks.*.mlp.relu()#2')
-    """
-    return ".".join("*" if part.isdigit() else part for part in name.split("."))
-
-
-def parent_name(name: str) -> str:
-    """Name of the parent module.
-
-    >>> parent_name("blocks.3.mlp"), parent_name("blocks")
-    ('blocks.3', '')
-    """
-    return name.rpartition(".")[0]
-
-
-def outermost_outside(names: Collection[str], name: str) -> str:
-    """The outermost module around this one, or itself, that is not among the names.
-
-    >>> outermost_outside({"", "blocks"}, "blocks.3.mlp.fc1")
-    'blocks.3'
-    """
-    while parent_name(name) and parent_name(name) not in names:
-        name = parent_name(name)
-    return name
-
-
-def _with_outer(name: str) -> list[str]:
-    """The name and those of all modules that contain it."""
-    parts = name.split(".")
-    return ["", *(".".join(parts[: i + 1]) for i in range(len(parts)))]
-
-
-def common_parent(names: list[str]) -> str:
-    """The innermost module that contains all of these, or the only one of them.
-
-    >>> common_parent(["layers.3.fc1", "layers.3.fc2"]), common_parent(["layers.3.fc1"]), common_parent(["a", "b"])
-    ('layers.3', 'layers.3.fc1', '')
-    """
-    parts = [name.split(".") for name in names]
-    shared = [column[0] for column in itertools.takewhile(lambda c: len(set(c)) == 1, zip(*parts, strict=False))]
-    return ".".join(shared)
-
-
-def is_inside(name: str, outer: str) -> bool:
-    """Whether a module is `outer` or inside it."""
-    return not outer or name == outer or name.startswith(f"{outer}.")
-
-
-def module_ref(name: str) -> str:
-    """A module's name as it appears in messages.
-
-    >>> module_ref("blocks.3"), module_ref("")
-    ('`blocks.3`', 'the model')
-    """
-    return f"`{name}`" if name else "the model"
-
-
-def parameter_name(module: ModuleRecord, parameter: ParameterRecord) -> str:
-    """Full name of a parameter, as `named_parameters` gives it."""
-    return f"{module.name}.{parameter.name}" if module.name else parameter.name

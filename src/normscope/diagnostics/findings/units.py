@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from normscope.diagnostics.findings.finding import Finding, FindingKind, numeric_check
-from normscope.diagnostics.findings.record_view import RecordView, has_zero_weights, zero_weights_fix
+from normscope.diagnostics.findings.finding import Finding, FindingKind, check
+from normscope.diagnostics.findings.record_view import RecordView, zero_weights_fix
 from normscope.diagnostics.record import ModuleRecord, UnitStats
 
 DEAD_UNITS = FindingKind("""
@@ -57,7 +57,7 @@ _ZERO_SLOPE_AT_ZERO |= {"relusquaredactivation", "relusquared"}
 """Activations that can be zero with zero slope: such a unit gets no gradient."""
 
 
-@numeric_check
+@check("numeric")
 def check_units(view: RecordView) -> Iterator[Finding]:
     for module in view.ran:
         if module.units is not None and module.units.count:
@@ -71,7 +71,7 @@ def _dead(view: RecordView, module: ModuleRecord, units: UnitStats) -> Finding |
     samples = units.samples * units.count if all_dead else units.samples
     if module.kind.lower() not in _ZERO_SLOPE_AT_ZERO or samples < MIN_SAMPLES or fraction < DEAD_NOTE:
         return None
-    zero = [name for name in module.fed_by if name in view.modules and has_zero_weights(view.modules[name])]
+    zero = [name for name in module.fed_by if name in view.modules and view.modules[name].has_zero_weights]
     return DEAD_UNITS.at(
         module,
         {"fraction": fraction, "dead": units.dead, "units": units.count, "inputs": units.samples},
@@ -88,10 +88,9 @@ def _call_site(units: UnitStats) -> str:
 
 
 def _saturated(view: RecordView, module: ModuleRecord, units: UnitStats) -> Finding | None:
-    if units.saturated is None or module.saturated is None or units.samples < MIN_SAMPLES:
-        return None
     # An output that no module reads is a gate or the model's output: once trained, these saturate by design.
-    if not view.readers.get(module.name):
+    is_read = bool(view.readers.get(module.name))
+    if units.saturated is None or module.saturated is None or units.samples < MIN_SAMPLES or not is_read:
         return None
     fraction = units.saturated / units.count
     if fraction < MAX_SATURATED_UNITS and module.saturated < MAX_SATURATED_VALUES:
@@ -101,7 +100,7 @@ def _saturated(view: RecordView, module: ModuleRecord, units: UnitStats) -> Find
     return SATURATED_UNITS.at(module, evidence, call_site=_call_site(units))
 
 
-@numeric_check
+@check("numeric")
 def check_outlier_features(view: RecordView) -> Iterator[Finding]:
     """Find outlier features. Many good models have them; they matter for quantization, so this is a note."""
     for module in view.ran:

@@ -4,8 +4,9 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator
 
-from normscope.diagnostics.findings.finding import Finding, FindingKind, structural_check
-from normscope.diagnostics.findings.record_view import RecordView, has_nonzero_gradient, outermost_outside, parent_name
+from normscope.diagnostics.findings.finding import Finding, FindingKind, check
+from normscope.diagnostics.findings.record_view import RecordView
+from normscope.diagnostics.module_names import outermost_outside, parent_name
 from normscope.diagnostics.record import UnregisteredParameter
 
 NOT_IN_OPTIMIZER = FindingKind("""
@@ -35,7 +36,7 @@ fix: call it in forward, or remove it
 """)
 
 
-@structural_check
+@check("structural")
 def check_optimizer_coverage(view: RecordView) -> Iterator[Finding]:
     """Find modules whose weights have gradients but are in no optimizer that stepped."""
     steps, foreign = len(view.record.steps), view.record.foreign_optimizer_steps
@@ -43,13 +44,13 @@ def check_optimizer_coverage(view: RecordView) -> Iterator[Finding]:
         yield FOREIGN_OPTIMIZER.at("", {"steps": foreign})
     for module in view.modules.values() if steps else ():
         trainable = [p for p in module.parameters if p.requires_grad and p.alias_of is None]
-        missing = [p.name for p in trainable if p.in_optimizer is False and has_nonzero_gradient(p)]
+        missing = [p.name for p in trainable if p.in_optimizer is False and p.has_nonzero_gradient]
         if missing:
             evidence = {"parameters": ", ".join(missing), "steps": steps}
             yield NOT_IN_OPTIMIZER.at(module, evidence, verb="is" if len(missing) == 1 else "are")
 
 
-@structural_check
+@check("structural")
 def check_unregistered_parameters(view: RecordView) -> Iterator[Finding]:
     """Return one finding per module that uses such weights. Weights that an optimizer has are not recorded."""
     by_module: dict[str, list[UnregisteredParameter]] = defaultdict(list)
@@ -65,7 +66,7 @@ def check_unregistered_parameters(view: RecordView) -> Iterator[Finding]:
         yield UNREGISTERED_PARAMETERS.at(name, evidence, description=description)
 
 
-@structural_check
+@check("structural")
 def check_unused_modules(view: RecordView) -> Iterator[Finding]:
     """Find modules with weights that were never called, the outermost of each; nothing if no module ran."""
     if view.record.interrupted or not view.ran:
@@ -74,7 +75,7 @@ def check_unused_modules(view: RecordView) -> Iterator[Finding]:
     for module in view.modules.values():
         own = [parameter for parameter in module.parameters if parameter.alias_of is None]
         # Some modules use another's weights without calling it; those weights still get gradients.
-        if module.order is not None or not own or any(has_nonzero_gradient(parameter) for parameter in own):
+        if module.order is not None or not own or any(parameter.has_nonzero_gradient for parameter in own):
             continue
         holder = view.modules.get(parent_name(module.name))
         if holder is None or holder.attention is None:  # nn.MultiheadAttention uses out_proj without calling it

@@ -5,22 +5,14 @@ from collections import defaultdict
 from collections.abc import Iterator
 from statistics import median_high
 
-from normscope.diagnostics.findings.finding import Finding, FindingKind, numeric_check
-from normscope.diagnostics.findings.record_view import (
-    RecordView,
-    bias_of,
-    fan_in,
-    is_grouped_conv,
-    linear_weight,
-    module_ref,
-    name_pattern,
-    parent_name,
-)
+from normscope.diagnostics.findings.finding import Finding, FindingKind, check
+from normscope.diagnostics.findings.record_view import RecordView
+from normscope.diagnostics.module_names import module_ref, name_pattern, parent_name
 from normscope.diagnostics.record import ModuleRecord, ParameterRecord
 
 IDENTICAL_UNITS = FindingKind("""
-identical-units: all {count} {things} of {module} have the same weights
-why: All {things} produce the same output, so the layer is effectively one {thing} wide. If the next layer treats them
+identical-units: all {count} {thing}s of {module} have the same weights
+why: All {thing}s produce the same output, so the layer is effectively one {thing} wide. If the next layer treats them
 alike, they also get the same gradient and stay identical.
 fix: initialize the weight of {module} at random: nn.init.kaiming_normal_(weight)
 """)
@@ -91,23 +83,22 @@ sqrt(depth), and training adds a factor of two or three."""
 MIN_PEERS = 3
 
 
-@numeric_check
+@check("numeric")
 def check_initial_weights(view: RecordView) -> Iterator[Finding]:
     yield from _outliers(view)
     for module in view.ran:
-        weight = linear_weight(module)
+        weight = module.linear_weight
         if weight is None:
             yield from _identical_rows(module)
         elif weight.alias_of is None and weight.requires_grad:  # frozen weights are intended
-            checks = (_identical_units, _uncentered, _gain)
-            found = next((finding for check in checks if (finding := check(view, module, weight)) is not None), None)
+            found = _identical_units(module, weight) or _uncentered(view, module, weight) or _gain(view, module, weight)
             if found is not None:
                 yield found
 
 
-def _identical_units(view: RecordView, module: ModuleRecord, weight: ParameterRecord) -> Finding | None:
+def _identical_units(module: ModuleRecord, weight: ParameterRecord) -> Finding | None:
     constant = weight.values.min == weight.values.max != 0 and weight.shape[0] > 1
-    if is_grouped_conv(module, weight) or not (weight.identical_rows or constant):
+    if module.is_grouped_conv or not (weight.identical_rows or constant):
         return None
     return _identical(module, weight.shape[0], "unit")
 
@@ -121,13 +112,12 @@ def _identical_rows(module: ModuleRecord) -> Iterator[Finding]:
 
 
 def _identical(module: ModuleRecord, count: int, thing: str) -> Finding:
-    things = f"{thing}s"
-    return IDENTICAL_UNITS.at(module, {things: count}, "error", count=count, thing=thing, things=things)
+    return IDENTICAL_UNITS.at(module, {f"{thing}s": count}, "error", count=count, thing=thing)
 
 
 def _uncentered(view: RecordView, module: ModuleRecord, weight: ParameterRecord) -> Finding | None:
     values = weight.values
-    if values.count < MIN_ELEMENTS or is_grouped_conv(module, weight) or values.rms == 0 or view.is_trained(weight):
+    if values.count < MIN_ELEMENTS or module.is_grouped_conv or values.rms == 0 or view.is_trained(weight):
         return None
     off_center = abs(values.mean) / values.rms
     if off_center < OFF_CENTER:
@@ -146,8 +136,8 @@ def _measured_gain(module: ModuleRecord) -> float | None:
     inputs, output = module.input, module.output
     if inputs is None or output is None or inputs.rms == 0 or not output.count:
         return None
-    bias = bias_of(module)
-    square = output.rms * output.rms - (bias.values.rms * bias.values.rms if bias is not None else 0.0)
+    bias_rms = 0.0 if module.bias is None else module.bias.values.rms
+    square = output.rms * output.rms - bias_rms * bias_rms
     return math.sqrt(square) / inputs.rms if square > 0 else None
 
 
@@ -168,12 +158,12 @@ def _gain(view: RecordView, module: ModuleRecord, weight: ParameterRecord) -> Fi
         unless = ""
         if view.total_steps is None:
             unless = "; if training made the weights this large, lower the learning rate, clip gradients or add warmup"
-        std = 1 / math.sqrt(fan_in(weight))
-        return LARGE_GAIN.at(module, evidence, fan_in=fan_in(weight), std=std, unless=unless)
-    if measured is None or predicted == 0 or weight.shape[0] < MIN_UNITS or is_grouped_conv(module, weight):
+        std = 1 / math.sqrt(weight.fan_in)
+        return LARGE_GAIN.at(module, evidence, fan_in=weight.fan_in, std=std, unless=unless)
+    if measured is None or predicted == 0 or weight.shape[0] < MIN_UNITS or module.is_grouped_conv:
         return None
     # A weight that starts at zero is fully aligned with its input after one step, but still small.
-    if measured >= LARGEST_GAIN and measured / predicted >= max(MAX_GAIN_RATIO, math.sqrt(fan_in(weight)) / 2):
+    if measured >= LARGEST_GAIN and measured / predicted >= max(MAX_GAIN_RATIO, math.sqrt(weight.fan_in) / 2):
         return UNEXPLAINED_GAIN.at(module, evidence)
     return None
 
@@ -201,11 +191,10 @@ def _outliers(view: RecordView) -> Iterator[Finding]:
                 yield kind.at(module, evidence, weight=f"{module.name}.{weight.name}")
 
 
-@numeric_check
+@check("numeric")
 def check_exploded_weights(view: RecordView) -> Iterator[Finding]:
     """Find excessive gains in trained weights. If most weights have one, report the model once."""
-    linear = [(module, weight) for module in view.ran if (weight := linear_weight(module)) is not None]
-    trained = [(m, w) for m, w in linear if w.alias_of is None and w.requires_grad and view.is_trained(w)]
+    trained = [(m, w) for m, w in view.linear if w.alias_of is None and w.requires_grad and view.is_trained(w)]
     large = [(m, w) for m, w in trained if (w.predicted_gain or 0.0) >= LARGEST_GAIN and not _is_before_norm(view, m)]
     shared = len(large) > 1 and 2 * len(large) >= len(trained)
     after = f"after {view.total_steps} steps" if view.total_steps else "after training"
