@@ -1,116 +1,111 @@
 """All recorded details of a module as text."""
 
-from normscope.diagnostics.record import (
-    AttentionStats,
-    ModuleRecord,
-    NormStats,
-    ParameterRecord,
-    ResidualJoin,
-    TensorStats,
-    UnitStats,
-)
+from normscope.diagnostics.record import ModuleRecord, ParameterRecord
 from normscope.diagnostics.report.summary import format_shape
+from normscope.diagnostics.tensor_stats import AttentionStats, NormStats, ResidualJoin, TensorStats, UnitStats
 from normscope.render.formatting import format_number, one_line, pluralize
 
 
 def details_of(module: ModuleRecord) -> list[tuple[str, str]]:
     """The details as (label, text) pairs; what was not recorded is omitted."""
-    lines = [("name", module.name)] if "." in module.name else []
-    if module.alias_of is not None:
-        lines.append(("alias of", module.alias_of))
-    if module.input_shapes:
-        lines.append(("input shape", ", ".join(map(format_shape, module.input_shapes))))
-    if module.calls > 1:
-        sizes = f"; rms of each {', '.join(map(format_number, module.rms_by_call[:8]))}" if module.rms_by_call else ""
-        lines.append(("calls", f"{module.calls}{sizes}"))
-    lines += [(name, _signal(known)) for name, known in _signals(module) if known is not None]
-    if module.saturated is not None:
-        lines.append(("saturated", f"{module.saturated:.1%} of the outputs"))
-    lines += [(name, _units(known)) for name, known in _all_units(module) if known is not None]
-    lines += [("norm", _norm(module.norm))] if module.norm is not None else []
-    lines += [("attention", _attention(module.attention))] if module.attention is not None else []
-    lines += [("residual", _join(join)) for join in module.joins]
-    if module.produced_non_finite:
-        lines.append(("non-finite", "produced here from finite inputs and weights"))
-    if module.produced_non_finite_gradient:
-        lines.append(("non-finite", "produced here in the backward pass"))
-    lines += [(parameter.name, _parameter(parameter)) for parameter in module.parameters]
-    return [(one_line(name), one_line(words)) for name, words in lines]
-
-
-def _signals(module: ModuleRecord) -> tuple[tuple[str, TensorStats | None], ...]:
-    return ("input", module.input), ("output", module.output), ("gradient", module.gradient)
-
-
-def _all_units(module: ModuleRecord) -> tuple[tuple[str, UnitStats | None], ...]:
-    return ("units", module.units), ("features", module.features)
-
-
-def _signal(signal: TensorStats) -> str:
-    if signal.count == 0:
-        return "no finite values"
-    parts = [
-        f"rms {format_number(signal.rms)}",
-        f"mean {format_number(signal.mean)}",
-        f"from {format_number(signal.min)} to {format_number(signal.max)}",
-        f"kurtosis {format_number(signal.kurtosis)}",
+    each = f"; rms of each {', '.join(map(format_number, module.rms_by_call[:8]))}" if module.rms_by_call else ""
+    lines = [
+        ("name", module.name if "." in module.name else ""),
+        ("alias of", module.alias_of),
+        ("input shape", ", ".join(map(format_shape, module.input_shapes))),
+        ("calls", f"{module.calls}{each}" if module.calls > 1 else ""),
+        *((name, _signal(getattr(module, name))) for name in ("input", "output", "gradient")),
+        ("saturated", "" if module.saturated is None else f"{module.saturated:.1%} of the outputs"),
+        *((name, _units(getattr(module, name))) for name in ("units", "features")),
+        ("norm", _norm(module.norm)),
+        ("attention", _attention(module.attention)),
+        *(("residual", _join(join)) for join in module.joins),
+        ("non-finite", "produced here from finite inputs and weights" * module.produced_non_finite),
+        ("non-finite", "produced here in the backward pass" * module.produced_non_finite_gradient),
+        *((parameter.name, _parameter(parameter)) for parameter in module.parameters),
     ]
-    parts += [f"{signal.zeros:.1%} zeros"] if signal.zeros > 0 else []
-    parts += [f"{signal.non_finite:.2%} non-finite"] if signal.non_finite > 0 else []
-    return ", ".join(parts)
+    return [(one_line(name), one_line(words)) for name, words in lines if words]
 
 
-def _units(units: UnitStats) -> str:
-    words = f"{units.count:,}, median rms {format_number(units.median_rms)}"
-    if units.dead:
-        words += f", {units.dead:,} dead"
-    if units.saturated:
-        words += f", {units.saturated:,} saturated"
-    if units.outliers:
-        number, rms, _ = units.outliers[0]
-        words += f", largest: {number} with rms {format_number(rms)}"
-    return words
+def _listed(*parts: str | None) -> str:
+    return ", ".join(part for part in parts if part)
 
 
-def _norm(norm: NormStats) -> str:
-    parts = [f"input variance {format_number(norm.input_variance)}"]
-    parts += [f"eps {norm.eps:g}"] if norm.eps is not None else []
-    if norm.reduced_axes is not None:
-        parts.append(f"reduces over axes {', '.join(map(str, norm.reduced_axes)) or 'of size 1'}")
-    parts += [f"{norm.reduction_size:,} values per mean"] if norm.reduction_size is not None else []
-    if norm.weight_mean is not None:
-        parts.append(f"weight {format_number(norm.weight_mean)} ± {format_number(norm.weight_std)}")
-    if norm.drift is not None:
-        parts.append(
-            f"running mean off by {format_number(norm.drift[0])} std, variance by a factor of "
-            f"{format_number(norm.drift[1])}"
-        )
-    return ", ".join(parts)
+def _figure(name: str, value: float | None) -> str:
+    """A number after its name; "" if it is unknown."""
+    return "" if value is None else f"{name} {format_number(value)}"
 
 
-def _attention(attention: AttentionStats) -> str:
-    parts = [pluralize(attention.heads, "head"), f"up to {pluralize(attention.keys, 'key')}"]
-    if attention.entropy:
-        parts.append(f"entropy {format_number(min(attention.entropy))} to {format_number(max(attention.entropy))}")
-    parts += [f"score std {format_number(attention.score_std)}"] if attention.score_std is not None else []
-    parts += (
-        [f"max weight on later keys {format_number(attention.future_weight)}"]
-        if attention.future_weight is not None
-        else []
+def _signal(signal: TensorStats | None) -> str:
+    if signal is None or signal.count == 0:
+        return "" if signal is None else "no finite values"
+    return _listed(
+        _figure("rms", signal.rms),
+        _figure("mean", signal.mean),
+        f"from {format_number(signal.min)} to {format_number(signal.max)}",
+        _figure("kurtosis", signal.kurtosis),
+        f"{signal.zeros:.1%} zeros" if signal.zeros > 0 else "",
+        f"{signal.non_finite:.2%} non-finite" if signal.non_finite > 0 else "",
     )
-    return ", ".join(parts)
+
+
+def _units(units: UnitStats | None) -> str:
+    if units is None:
+        return ""
+    largest = units.outliers[0] if units.outliers else None
+    return _listed(
+        f"{units.count:,}",
+        _figure("median rms", units.median_rms),
+        f"{units.dead:,} dead" if units.dead else "",
+        f"{units.saturated:,} saturated" if units.saturated else "",
+        f"largest: {largest[0]} with rms {format_number(largest[1])}" if largest else "",
+    )
+
+
+def _norm(norm: NormStats | None) -> str:
+    if norm is None:
+        return ""
+    axes = None if norm.reduced_axes is None else ", ".join(map(str, norm.reduced_axes)) or "of size 1"
+    weight, (shift, ratio) = _figure("weight", norm.weight_mean), norm.drift or (None, None)
+    return _listed(
+        _figure("input variance", norm.input_variance),
+        "" if norm.eps is None else f"eps {norm.eps:g}",
+        "" if axes is None else f"reduces over axes {axes}",
+        "" if norm.reduction_size is None else f"{norm.reduction_size:,} values per mean",
+        weight and f"{weight} ± {format_number(norm.weight_std)}",
+        "" if shift is None else f"running mean off by {format_number(shift)} std",
+        _figure("variance by a factor of", ratio),
+    )
+
+
+def _attention(attention: AttentionStats | None) -> str:
+    if attention is None:
+        return ""
+    entropy = [format_number(pick(attention.entropy)) for pick in (min, max)] if attention.entropy else []
+    return _listed(
+        pluralize(attention.heads, "head"),
+        f"up to {pluralize(attention.keys, 'key')}",
+        f"entropy {' to '.join(entropy)}" if entropy else "",
+        _figure("score std", attention.score_std),
+        _figure("max weight on later keys", attention.future_weight),
+    )
 
 
 def _join(join: ResidualJoin) -> str:
-    words = f"stream {format_number(join.stream)} + branch {format_number(join.branch)} = {format_number(join.total)}"
-    words += f", from {join.branch_source}" if join.branch_source else ""
-    return words + (f", then {join.post_norm}" if join.post_norm else "")
+    return _listed(
+        f"stream {format_number(join.stream)} + branch {format_number(join.branch)} = {format_number(join.total)}",
+        f"from {join.branch_source}" if join.branch_source else "",
+        f"then {join.post_norm}" if join.post_norm else "",
+    )
 
 
 def _parameter(parameter: ParameterRecord) -> str:
-    parts = [format_shape(parameter.shape), parameter.dtype, f"rms {format_number(parameter.values.rms)}"]
-    parts += [f"gradient {format_number(parameter.gradient.rms)}"] if parameter.gradient is not None else []
-    parts += [f"relative update {format_number(parameter.update_ratio)}"] if parameter.update_ratio is not None else []
-    parts += [f"tied to {parameter.alias_of}"] if parameter.alias_of is not None else []
-    parts += [] if parameter.requires_grad else ["frozen"]
-    return ", ".join(parts)
+    return _listed(
+        format_shape(parameter.shape),
+        parameter.dtype,
+        _figure("rms", parameter.values.rms),
+        "" if parameter.gradient is None else _figure("gradient", parameter.gradient.rms),
+        _figure("relative update", parameter.update_ratio),
+        "" if parameter.alias_of is None else f"tied to {parameter.alias_of}",
+        "" if parameter.requires_grad else "frozen",
+    )

@@ -1,9 +1,12 @@
 """The module tree of a record, with identical blocks folded into one."""
 
+import itertools
+import math
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from normscope.diagnostics.record import ModuleRecord, XrayRecord
+from normscope.render.formatting import one_line
 
 MIN_TO_FOLD = 3
 """Number of consecutive blocks with the same structure to fold."""
@@ -29,17 +32,38 @@ class ModuleNode:
     folded: list["ModuleNode"] = field(default_factory=list)
     own_flops: int = 0
 
+    @property
+    def kind(self) -> str:
+        """Class of the module, unless its label says it already."""
+        kind = one_line(self.module.kind)
+        return "" if self.module.is_function or kind == one_line(self.label) else kind
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether nothing here ran, although something could have.
+
+        Aliases do not count as unused, nor do modules whose weights were used without calling them.
+        """
+        if self.first < math.inf or self.module.alias_of is not None:
+            return False
+        own = [parameter for inner in self.walk() for parameter in inner.module.parameters]
+        is_empty_list = not self.children and not own and self.module.kind.endswith(("List", "Dict"))
+        return not is_empty_list and not any(parameter.gradient is not None for parameter in own)
+
     def walk(self) -> Iterator["ModuleNode"]:
         """This node and all nodes below it."""
         yield self
         for child in self.children:
             yield from child.walk()
 
+    def holds(self, names: Collection[str]) -> bool:
+        """Whether this module or one inside it has one of these names."""
+        return any(node.module.name in names for node in self.walk())
+
     @property
-    def first(self) -> int | None:
-        """Execution order of the first module here that ran; containers such as nn.ModuleList do not run."""
-        orders = [node.module.order for node in self.walk() if node.module.order is not None]
-        return min(orders, default=None)
+    def first(self) -> float:
+        """Execution order of the first module here that ran; inf if none did. Containers do not run themselves."""
+        return min((node.module.order for node in self.walk() if node.module.order is not None), default=math.inf)
 
 
 def build_tree(record: XrayRecord) -> list[ModuleNode]:
@@ -64,7 +88,7 @@ def build_tree(record: XrayRecord) -> list[ModuleNode]:
     for node in reversed(nodes.values()):  # children come after their parents, so they are complete
         own = node.module.parameter_count if node.module.alias_of is None else 0
         node.parameters = own + sum(child.parameters for child in node.children)
-        node.children.sort(key=_by_first_call)
+        node.children.sort(key=lambda child: child.first)
         node.own_flops = _own_flops(node)
     return roots
 
@@ -77,40 +101,24 @@ def fold(node: ModuleNode, keep: Collection[str]) -> ModuleNode:
         keep: names of modules that stay visible, with their ancestors.
     """
     children: list[ModuleNode] = []
-    for run in _runs(node.children):
-        shown = [child for child in run if len(run) < MIN_TO_FOLD or child is run[0] or _holds(child, keep)]
-        folded = [
-            fold(child if child is run[0] or len(run) < MIN_TO_FOLD else _path(child, keep), keep) for child in shown
-        ]
+    for _, same in itertools.groupby(node.children, key=_structure):
+        run = list(same)
+        is_long = len(run) >= MIN_TO_FOLD
+        shown = [child for child in run if not is_long or child is run[0] or child.holds(keep)]
+        folded = [fold(_path(child, keep) if is_long and child is not run[0] else child, keep) for child in shown]
         folded[0].folded = [child for child in run if child not in shown]
         children += folded
-    return ModuleNode(node.module, node.label, node.parameters, children, node.folded, node.own_flops)
+    return replace(node, children=children)
 
 
 def _path(node: ModuleNode, names: Collection[str]) -> ModuleNode:
     """Of a folded block, only the path to the modules with these names."""
-    children = [_path(child, names) for child in node.children if _holds(child, names)]
-    return ModuleNode(node.module, node.label, node.parameters, children, own_flops=node.own_flops)
+    return replace(node, children=[_path(child, names) for child in node.children if child.holds(names)], folded=[])
 
 
 def unused_modules(record: XrayRecord) -> list[ModuleRecord]:
     """The outermost modules of which nothing ran, without aliases of other modules."""
-    found: list[ModuleRecord] = []
-    for root in build_tree(record):
-        found += _unused(root)
-    return found
-
-
-def is_unused(node: ModuleNode) -> bool:
-    """Whether nothing here ran, although something could have.
-
-    Aliases do not count as unused, nor do modules whose weights were used without calling them.
-    """
-    if node.first is not None or node.module.alias_of is not None:
-        return False
-    own = [parameter for inner in node.walk() for parameter in inner.module.parameters]
-    is_empty_list = not node.children and not own and node.module.kind.endswith(("List", "Dict"))
-    return not is_empty_list and not any(parameter.gradient is not None for parameter in own)
+    return [module for root in build_tree(record) for module in _unused(root)]
 
 
 def _own_flops(node: ModuleNode) -> int:
@@ -127,35 +135,19 @@ def _flops(node: ModuleNode) -> int:
 
 
 def _unused(node: ModuleNode) -> list[ModuleRecord]:
-    return [node.module] if is_unused(node) else [module for child in node.children for module in _unused(child)]
+    return [node.module] if node.is_unused else [module for child in node.children for module in _unused(child)]
 
 
-def _runs(nodes: list[ModuleNode]) -> list[list[ModuleNode]]:
-    runs: list[list[ModuleNode]] = []
-    before = None
-    for node in nodes:
-        structure = _structure(node)
-        if runs and structure == before and node.children:  # never fold single layers
-            runs[-1].append(node)
-        else:
-            runs.append([node])
-        before = structure
-    return runs
+def _structure(node: ModuleNode, is_inside: bool = False) -> tuple[object, ...]:
+    """A key that is equal for blocks with the same structure; a shared module counts as having run.
 
-
-def _structure(node: ModuleNode) -> tuple[object, ...]:
-    """A key that is equal for blocks with the same structure; a shared module counts as having run."""
+    A single layer that is not inside a block equals no other: it is never folded.
+    """
     module = node.module
+    if not node.children and not is_inside:
+        return (module.name,)
     own = tuple((parameter.name, parameter.shape) for parameter in module.parameters)
     idle = module.order is None and module.alias_of is None
-    inside = tuple((child.label, _structure(child)) for child in sorted(node.children, key=lambda child: child.label))
+    children = sorted(node.children, key=lambda child: child.label)
+    inside = tuple((child.label, _structure(child, is_inside=True)) for child in children)
     return module.kind, idle, own and module.output_shapes, own, inside
-
-
-def _holds(node: ModuleNode, names: Collection[str]) -> bool:
-    return any(inner.module.name in names for inner in node.walk())
-
-
-def _by_first_call(node: ModuleNode) -> tuple[bool, int]:
-    first = node.first
-    return first is None, first or 0

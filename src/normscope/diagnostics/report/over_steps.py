@@ -29,6 +29,8 @@ from normscope.render.svg import element, escape, figure, horizontal_line
 MAX_LINES = 6
 MAX_CURVES = 24
 MAX_POINTS = 200
+MAX_WORDS = 12
+"""Lines of a tooltip."""
 _SIDES = (("rms", "Forward: activation rms", "a"), ("gradient", "Backward: gradient rms", "b"))
 
 
@@ -69,7 +71,7 @@ def draw_step_charts(records: Sequence[XrayRecord]) -> StepCharts | None:
 def _by_depth(labels: Sequence[str], paths: Sequence[dict[str, SignalPoint]], points: Sequence[SignalPoint]) -> str:
     """The signal by depth, one line for each of a few steps, later ones darker."""
     x = shared_x_scale(len(points))
-    chosen = sorted({round(i * (len(labels) - 1) / (MAX_LINES - 1)) for i in range(MAX_LINES)})
+    chosen = _spread(len(labels), MAX_LINES)
     panels = []
     for side, title, color in _SIDES:
         lines = []
@@ -104,7 +106,7 @@ def _small_charts(
             (x.position(step), y.position(clamp_for_log(value))) if value and 0 < value < math.inf else None
             for step, value in zip(steps, curve, strict=True)
         ]
-        tooltip = element("title", escape("\n".join(_few(words))))
+        tooltip = element("title", escape("\n".join(words[i] for i in _spread(len(words), MAX_WORDS))))
         drawing = [
             text(4, 12, truncate(point.title, 30 - len(last)), "start"),
             text(176, 12, last, "end"),
@@ -116,8 +118,9 @@ def _small_charts(
     return charts
 
 
-def _few(lines: Sequence[str], most: int = 12) -> list[str]:
-    return [lines[i] for i in sorted({round(i * (len(lines) - 1) / (most - 1)) for i in range(most)})]
+def _spread(count: int, most: int) -> list[int]:
+    """Up to `most` evenly spaced indices, including the first and the last."""
+    return sorted({round(i * (count - 1) / (most - 1)) for i in range(most)})
 
 
 def _value(point: SignalPoint | None, side: str) -> float | None:

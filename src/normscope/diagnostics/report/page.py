@@ -6,21 +6,13 @@ from markupsafe import Markup
 
 from normscope.diagnostics.findings.finding import SEVERITIES, Finding
 from normscope.diagnostics.record import XrayRecord
-from normscope.diagnostics.report.module_table import ModuleTable
+from normscope.diagnostics.report import summary
 from normscope.diagnostics.report.over_steps import draw_step_charts
-from normscope.diagnostics.report.parameter_table import describe_parameters
 from normscope.diagnostics.report.signal_chart import draw_signal_chart
-from normscope.diagnostics.report.summary import (
-    describe_passes,
-    format_evidence,
-    group_by_kind,
-    key_facts,
-    notices,
-    verdict,
-    versions,
-)
+from normscope.diagnostics.report.signal_path import rms_of
+from normscope.diagnostics.report.tables import ModuleTable, describe_parameters, folded_names, output_size
 from normscope.errors import ConfigError
-from normscope.render.formatting import one_line
+from normscope.render.formatting import format_count, format_number, one_line
 from normscope.render.pages import render_page
 from normscope.render.text_columns import UNICODE
 
@@ -41,18 +33,24 @@ def xray_page(records: XrayRecord | Sequence[XrayRecord], findings: Sequence[Fin
     return render_page(
         "diagnostics/report/xray.html",
         title=f"X-ray of {one_line(record.model)}",
-        passes=describe_passes(record) + (f", last of {len(series)} x-rays" if len(series) > 1 else ""),
+        passes=summary.describe_passes(record) + (f", last of {len(series)} x-rays" if len(series) > 1 else ""),
         worst=next((severity for severity in SEVERITIES if any(f.severity == severity for f in findings)), "good"),
-        verdict=verdict(record, findings),
-        facts=key_facts(record),
-        groups=group_by_kind(findings),
+        verdict=summary.verdict(record, findings),
+        facts=summary.key_facts(record),
+        groups=summary.group_by_kind(findings),
         mark=lambda severity: marks.get(severity, marks["note"]),
-        evidence=format_evidence,
+        evidence=summary.format_evidence,
         anchor=lambda finding: f"f{numbers[id(finding)]}",
         signal_chart=Markup(draw_signal_chart(record, findings)),
         steps=draw_step_charts(series),
         modules=ModuleTable(record, {finding.module for finding in findings if finding.module}),
         parameters=describe_parameters(record),
-        notices=notices(record),
-        versions=f"{versions(record)}, record version {record.version}",
+        notices=summary.notices(record),
+        versions=f"{summary.versions(record)}, record version {record.version}",
+        count=format_count,
+        number=format_number,
+        rms=rms_of,
+        shape=summary.format_shape,
+        output_size=output_size,
+        folded_names=folded_names,
     )

@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from normscope.diagnostics.module_names import outer_names
 from normscope.diagnostics.record import ModuleRecord, ResidualJoin, TensorStats, XrayRecord
 
 
@@ -110,14 +111,8 @@ def subsample(points: Sequence[SignalPoint], most: int, keep: Sequence[float] = 
 
 def innermost(record: XrayRecord) -> list[ModuleRecord]:
     """Modules that ran and contain no other module that ran."""
-    ran = record.ran
-    outer = set()
-    for module in ran:
-        name = module.name
-        while name:
-            name = name.rpartition(".")[0]
-            outer.add(name)
-    return [module for module in ran if module.name not in outer]
+    outer = {name for module in record.ran for name in outer_names(module.name)}
+    return [module for module in record.ran if module.name not in outer]
 
 
 def _joins(record: XrayRecord, modules: dict[str, ModuleRecord]) -> Iterator[tuple[float, ModuleRecord, ResidualJoin]]:
@@ -189,10 +184,9 @@ def _block(owner: str) -> tuple[str, str]:
 
 def _at_module(module: ModuleRecord, owners: Collection[str]) -> SignalPoint:
     assert module.order is not None
-    parent = block = module.name.rpartition(".")[0]
-    while block and block not in owners:
-        block = block.rpartition(".")[0]
-    block = _block(block)[0] if block else parent
+    around = [name for name in outer_names(module.name) if name]
+    owner = next((name for name in around if name in owners), "")
+    block = _block(owner)[0] if owner else "".join(around[:1])
     label = module.name.removeprefix(f"{block}.")
     return SignalPoint(
         name=module.name,

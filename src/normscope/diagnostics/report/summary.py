@@ -24,13 +24,10 @@ def verdict(record: XrayRecord, findings: Sequence[Finding]) -> str:
         checked = "forward and backward" if record.backward_passes else "forward only, no backward pass"
         return f"No problems found (checked {checked})."
     counts = [(sum(f.severity == severity for f in findings), severity) for severity in SEVERITIES]
-    words = [pluralize(number, severity) for number, severity in counts if number] or [
-        pluralize(len(findings), "finding")
-    ]
-    first = min(findings, key=_severity)
-    if len(findings) == 1:
-        return f"{words[0]}: {one_line(first.title).rstrip('.')}."
-    return f"{join_words(words)}. Most severe: {one_line(first.title).rstrip('.')}."
+    words = [pluralize(number, severity) for number, severity in counts if number]
+    counted = join_words(words) if words else pluralize(len(findings), "finding")
+    first = one_line(min(findings, key=_severity).title).rstrip(".")
+    return f"{counted}{': ' if len(findings) == 1 else '. Most severe: '}{first}."
 
 
 def group_by_kind(findings: Sequence[Finding]) -> list[list[Finding]]:
@@ -70,12 +67,8 @@ def key_facts(record: XrayRecord) -> list[tuple[str, str]]:
 
 def describe_passes(record: XrayRecord) -> str:
     """Number of passes and steps, and the optimizers."""
-    parts = [
-        pluralize(record.batches, "batch"),
-        pluralize(record.backward_passes, "backward pass"),
-        _steps(record.steps),
-    ]
-    words = ", ".join(parts)
+    passes = pluralize(record.batches, "batch"), pluralize(record.backward_passes, "backward pass")
+    words = ", ".join([*passes, _steps(record.steps)])
     return f"{one_line(record.label)}: {words}" if record.label else words
 
 
@@ -125,9 +118,7 @@ def _steps(steps: Sequence[StepRecord]) -> str:
 
 
 def _plain(value: float) -> str:
-    return (
-        f"{int(value):,}" if math.isfinite(value) and value == int(value) and abs(value) < 1e6 else format_number(value)
-    )
+    return f"{int(value):,}" if abs(value) < 1e6 and value == int(value) else format_number(value)
 
 
 def _severity(finding: Finding) -> int:

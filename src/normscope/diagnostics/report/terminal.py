@@ -10,29 +10,12 @@ from rich.text import Text
 
 from normscope.diagnostics.findings.finding import SEVERITIES, Finding
 from normscope.diagnostics.record import TensorStats, XrayRecord
-from normscope.diagnostics.report.module_tree import ModuleNode, build_tree, fold, is_unused
+from normscope.diagnostics.report import summary
+from normscope.diagnostics.report.module_tree import ModuleNode, build_tree, fold
 from normscope.diagnostics.report.signal_path import SignalPoint, position_of, rms_of, signal_path, subsample
-from normscope.diagnostics.report.summary import (
-    describe_passes,
-    format_evidence,
-    group_by_kind,
-    key_facts,
-    unused_names,
-    verdict,
-    versions,
-)
 from normscope.render.console import SafeConsole
 from normscope.render.formatting import format_count, format_number, one_line
-from normscope.render.text_columns import (
-    UNICODE,
-    Glyphs,
-    LogBars,
-    fit_left,
-    fit_right,
-    glyphs_for,
-    join_sections,
-    wrap,
-)
+from normscope.render.text_columns import UNICODE, Glyphs, LogBars, fit_left, fit_right, glyphs_for, join_sections, wrap
 
 MIN_WIDTH = 60
 """Lines are at least this wide, also in narrower terminals: the numbers need most of it."""
@@ -94,24 +77,18 @@ def render_text(
 def render_rich(record: XrayRecord, findings: Sequence[Finding], *, width: int = 80, glyphs: Glyphs = UNICODE) -> Text:
     """Render for a rich console, which decides on colors. No line is wider than `width`."""
     width = max(width, MIN_WIDTH)
-    parts = [
-        _head(record, findings, width),
-        _findings(findings, width, glyphs),
-        _depth(record, findings, width, glyphs),
-        _modules(record, findings, width, glyphs),
-        _foot(record, width),
-    ]
-    return join_sections(parts)
+    body = [part(record, findings, width, glyphs) for part in (_findings, _depth, _modules)]
+    return join_sections([_head(record, findings, width), *body, _foot(record, width)])
 
 
 def _head(record: XrayRecord, findings: Sequence[Finding], width: int) -> Iterator[Text]:
     yield from _lines(f"X-ray of {record.model}", "bold", width)
-    yield from _lines(describe_passes(record), "dim", width)
-    yield from _lines(verdict(record, findings), "", width)
+    yield from _lines(summary.describe_passes(record), "dim", width)
+    yield from _lines(summary.verdict(record, findings), "", width)
 
 
-def _findings(findings: Sequence[Finding], width: int, glyphs: Glyphs) -> Iterator[Text]:
-    for number, kind in enumerate(group_by_kind(findings)):
+def _findings(_: XrayRecord, findings: Sequence[Finding], width: int, glyphs: Glyphs) -> Iterator[Text]:
+    for number, kind in enumerate(summary.group_by_kind(findings)):
         if number:
             yield Text()
         yield from _finding(kind[0], [other.module for other in kind[1:]], width, glyphs)
@@ -129,7 +106,7 @@ def _finding(finding: Finding, others: Sequence[str], width: int, glyphs: Glyphs
     yield from _paragraph("in", finding.module or "the whole model", width)
     if others:
         yield from _paragraph("also", ", ".join(name or "the whole model" for name in others), width)
-    yield from _paragraph("data", ", ".join(f"{name} {value}" for name, value in format_evidence(finding)), width)
+    yield from _paragraph("data", ", ".join(map(" ".join, summary.format_evidence(finding))), width)
     yield from _paragraph("why", finding.why, width)
     yield from _paragraph("fix", finding.fix, width)
 
@@ -146,8 +123,9 @@ def _paragraph(name: str, words: str, width: int) -> Iterator[Text]:
 
 def _depth(record: XrayRecord, findings: Sequence[Finding], width: int, glyphs: Glyphs) -> Iterator[Text]:
     everything = signal_path(record)
-    named = [position_of(everything, order) for order in _orders(record, findings)]
-    points = subsample(everything, MAX_POINTS, named)
+    names = {finding.module for finding in findings if finding.module}
+    orders = [module.order for module in record.ran if module.name in names and module.order is not None]
+    points = subsample(everything, MAX_POINTS, [position_of(everything, order) for order in orders])
     if len(everything) < 2:
         return
     joined = any(point.branch for point in points)
@@ -192,7 +170,7 @@ def _non_finite_mark(non_finite: bool) -> str:
 
 def _modules(record: XrayRecord, findings: Sequence[Finding], width: int, glyphs: Glyphs) -> Iterator[Text]:
     named = {finding.module for finding in findings if finding.module}
-    yield Text(_row("Modules", "output", "param.", "FLOPs", "rms ", "gradient ", width, glyphs), "bold")
+    yield Text(_row(("Modules", "output", "param.", "FLOPs", "rms ", "gradient "), width, glyphs), "bold")
     for root in build_tree(record):
         yield from _branch(fold(root, named), named, "", "", width, glyphs)
     if named:
@@ -202,20 +180,12 @@ def _modules(record: XrayRecord, findings: Sequence[Finding], width: int, glyphs
 def _branch(
     node: ModuleNode, named: Collection[str], lead: str, below: str, width: int, glyphs: Glyphs
 ) -> Iterator[Text]:
-    module = node.module
-    row = _row(
-        f"{lead}{_name(node, module.name in named, _columns(width)[0] - len(lead))}",
-        _size(node),
-        format_count(node.parameters) if node.parameters else "",
-        format_count(module.flops) if module.flops else "",
-        _signal(module.output),
-        _signal(module.gradient),
-        width,
-        glyphs,
-    )
-    if module.alias_of is not None and not module.output_shapes:  # it has no numbers, so the name may use their columns
-        name = _columns(width)[0]
-        row = f"{fit_left(row, name, '')} {fit_left(_size(node), width - name - 1, glyphs.cut)}"
+    module, room = node.module, _columns(width)[0]
+    counts = [format_count(count) if count else "" for count in (node.parameters, module.flops)]
+    name = lead + _name(node, module.name in named, room - len(lead))
+    row = _row((name, _size(node), *counts, _signal(module.output), _signal(module.gradient)), width, glyphs)
+    if module.alias_of is not None and not module.output_shapes:  # it has no numbers, so the size may use their columns
+        row = f"{fit_left(row, room, '')} {fit_left(_size(node), width - room - 1, glyphs.cut)}"
     text = Text(row)
     text.stylize("dim", 0, len(lead))
     yield text
@@ -224,23 +194,18 @@ def _branch(
         fork, under = (glyphs.corner, glyphs.gap) if last else (glyphs.fork, glyphs.pipe)
         yield from _branch(child, named, below + fork, below + under, width, glyphs)
     if node.own_flops:
-        own = Text(
-            _row(f"{below}{glyphs.corner}(own ops)", "", "", format_count(node.own_flops), "", "", width, glyphs)
-        )
-        own.stylize("dim", 0, len(below + glyphs.corner))
-        yield own
+        cells = (f"{below}{glyphs.corner}(own ops)", "", "", format_count(node.own_flops), "", "")
+        text = Text(_row(cells, width, glyphs))
+        text.stylize("dim", 0, len(below + glyphs.corner))
+        yield text
 
 
 def _name(node: ModuleNode, named: bool, room: int) -> str:
     """Label of a row: the name, and the class unless it is redundant or does not fit."""
-    module = node.module
-    name, kind = one_line(node.label), one_line(module.kind)
-    more = [f"x {len(node.folded) + 1}"] if node.folded else []
+    name, more = one_line(node.label), [f"x {len(node.folded) + 1}"] if node.folded else []
     more += ["<"] if named else []
-    both = " ".join([name, kind, *more])
-    if module.is_function or kind == name or cell_len(both) > room:
-        return " ".join([name, *more])
-    return both
+    both = " ".join([name, node.kind, *more])
+    return " ".join([name, *more]) if not node.kind or cell_len(both) > room else both
 
 
 def _size(node: ModuleNode) -> str:
@@ -249,7 +214,7 @@ def _size(node: ModuleNode) -> str:
         return "x".join(map(str, next((shape for shape in module.output_shapes if shape), ()))) or "scalar"
     if module.alias_of is not None:
         return f"= {one_line(module.alias_of)}"
-    return "never ran" if is_unused(node) else ""
+    return "never ran" if node.is_unused else ""
 
 
 def _signal(signal: TensorStats | None) -> str:
@@ -262,28 +227,21 @@ def _columns(width: int) -> tuple[int, int]:
     return room - min(18, room // 3), min(18, room // 3)
 
 
-def _row(name: str, size: str, parameters: str, flops: str, rms: str, gradient: str, width: int, glyphs: Glyphs) -> str:
-    first, second = _columns(width)
-    figures = zip((parameters, flops, rms, gradient), (6, 6, 9, 9), strict=True)
-    cells = [fit_left(name, first, glyphs.cut), fit_left(size, second, glyphs.cut)]
-    return " ".join([*cells, *(fit_right(words, columns) for words, columns in figures)])
+def _row(cells: Sequence[str], width: int, glyphs: Glyphs) -> str:
+    """Name and size on the left, parameters, FLOPs, rms and gradient on the right."""
+    words = [fit_left(cell, columns, glyphs.cut) for cell, columns in zip(cells[:2], _columns(width), strict=True)]
+    return " ".join([*words, *map(fit_right, cells[2:], (6, 6, 9, 9))])
 
 
 def _foot(record: XrayRecord, width: int) -> Iterator[Text]:
-    never = unused_names(record)
+    never = summary.unused_names(record)
     lines = [f"Never ran: {', '.join(never)}"] if never else []
     lines += [f"Notice: {notice}" for notice in record.notices]
-    lines.append("; ".join(f"{value} {name}" for name, value in key_facts(record)))
-    for words in lines:
+    for words in (*lines, "; ".join(f"{value} {name}" for name, value in summary.key_facts(record))):
         yield from _lines(words, "", width)
-    yield from _lines(versions(record), "dim", width)
+    yield from _lines(summary.versions(record), "dim", width)
 
 
 def _lines(words: str, style: str, width: int) -> Iterator[Text]:
     for line in wrap(words, width):
         yield Text(line, style)
-
-
-def _orders(record: XrayRecord, findings: Sequence[Finding]) -> list[int]:
-    names = {finding.module for finding in findings if finding.module}
-    return [module.order for module in record.ran if module.name in names and module.order is not None]
