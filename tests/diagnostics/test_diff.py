@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from normscope.diagnostics.collect.fingerprints import Fingerprint
-from normscope.diagnostics.diff.diff import RecordDiff, compare
+from normscope.diagnostics.diff.diff import compare
+from normscope.diagnostics.diff.differences import RecordDiff
 from normscope.diagnostics.probe import Xray
 from normscope.diagnostics.record import XrayRecord
 from normscope.diagnostics.report.diff import render_diff

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from normscope.diagnostics.diff.diff import Divergence, compare
+from normscope.diagnostics.diff.diff import compare
+from normscope.diagnostics.diff.differences import Divergence
 from normscope.diagnostics.probe import Xray
 from normscope.diagnostics.record import XrayRecord
 from tests.support import randn

@@ -19,7 +19,7 @@ from normscope.cli.options import (
     Settings,
     Str,
     Subcommands,
-    parse_settings,
+    join_settings,
     run_subcommand,
 )
 from normscope.drawing.scopes.draw_scope import draw, draw_rich, draw_svg
@@ -150,7 +150,7 @@ def _model(command: DrawModel) -> None:
 
 
 def _settings(command: DrawBlock | DrawModel) -> dict[str, Any]:
-    return parse_settings(command.model) | ({} if command.wiring is None else {"wiring": command.wiring})
+    return join_settings({} if command.wiring is None else {"wiring": command.wiring}, command.model)
 
 
 def _gallery(command: DrawGallery) -> None:

@@ -178,6 +178,20 @@ def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
     return settings
 
 
+def join_settings(options: Mapping[str, Any], texts: Iterable[str]) -> dict[str, Any]:
+    """Model settings given as options of their own, and those of --model; none may be given as both.
+
+    >>> join_settings({"width": 8}, ["norm=layer"])
+    {'width': 8, 'norm': 'layer'}
+    """
+    settings = parse_settings(texts)
+    for name, value in options.items():
+        if name in settings:
+            twice = f"{option_name(name)} {value} and --model {name}={settings[name]}"
+            raise ConfigError(f"the model setting {name} is given twice: {twice}\nfix: give it once")
+    return {**options, **settings}
+
+
 def _parse_value(text: str) -> Any:
     """Parse a boolean, None, a number or a string."""
     constants = {"true": True, "false": False, "none": None}

@@ -17,7 +17,7 @@ from normscope.cli.options import (
     OptionalFloat,
     config_options,
     given,
-    parse_settings,
+    join_settings,
     read_arguments,
 )
 from normscope.cli.train import ModelSizeOptions
@@ -106,7 +106,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _settings(command: XrayCommand | XrayDiffCommand) -> dict[str, Any]:
     sizes = {name: value for name, value in given(command.preset).items() if name != "model"}
-    return {**given(command.options), "model": sizes | parse_settings(command.preset.model)}
+    return {**given(command.options), "model": join_settings(sizes, command.preset.model)}
 
 
 def _xray(command: XrayCommand) -> int:

@@ -16,8 +16,8 @@ from normscope.checks import short_repr
 from normscope.diagnostics.collect.modules import COMPILED, XrayObserver
 from normscope.diagnostics.collect.norms import compare_running_stats
 from normscope.diagnostics.collect.parameters import ParameterTracker
+from normscope.diagnostics.collect.products import UnregisteredParameters
 from normscope.diagnostics.collect.session import XraySession
-from normscope.diagnostics.collect.unregistered_parameters import UnregisteredParameters
 from normscope.diagnostics.findings import Finding, find
 from normscope.diagnostics.record import XrayRecord
 from normscope.diagnostics.record_json import save_record
@@ -172,7 +172,7 @@ class Xray:
             batches=batches,
             backward_passes=self._parameters.backward_passes,
             steps=tuple(self._parameters.steps),
-            losses=tuple(session.losses),
+            losses=tuple(session.losses.losses),
             notices=tuple(session.notices),
             normscope=__version__,
             torch=torch.__version__,

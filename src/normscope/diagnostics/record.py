@@ -4,6 +4,7 @@ A record can be saved as JSON, loaded on a machine without the model, and compar
 """
 
 import math
+from collections import defaultdict
 from dataclasses import dataclass, field
 
 from normscope.diagnostics.tensor_stats import AttentionStats, NormStats, ResidualJoin, TensorStats, UnitStats
@@ -276,15 +277,22 @@ class XrayRecord:
 
     def __getitem__(self, name: str) -> ModuleRecord:
         """The module with this name."""
-        for module in self.modules:
-            if module.name == name:
-                return module
-        raise KeyError(name)
+        return {module.name: module for module in reversed(self.modules)}[name]
 
     @property
     def ran(self) -> list[ModuleRecord]:
         """Modules that ran, in order of their first call."""
-        return sorted((module for module in self.modules if module.order is not None), key=_order)
+        ran = [module for module in self.modules if module.order is not None]
+        return sorted(ran, key=lambda module: module.order or 0)
+
+    @property
+    def readers(self) -> dict[str, list[ModuleRecord]]:
+        """For each module, the modules that read its output, in order of execution."""
+        found: dict[str, list[ModuleRecord]] = defaultdict(list)
+        for module in self.ran:
+            for producer in module.fed_by:
+                found[producer].append(module)
+        return found
 
     @property
     def parameter_count(self) -> int:
@@ -297,8 +305,3 @@ class XrayRecord:
         from normscope.render.notebook import page_frame
 
         return page_frame(xray_page(self, find(self)))
-
-
-def _order(module: ModuleRecord) -> int:
-    assert module.order is not None
-    return module.order

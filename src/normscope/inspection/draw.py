@@ -3,7 +3,7 @@
 import dataclasses
 import difflib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,10 @@ from normscope.blocks.block import Block, BlockConfig
 from normscope.blocks.mlp import default_hidden
 from normscope.blocks.residual import WIRINGS
 from normscope.blocks.rotary import Rotary
-from normscope.checks import as_path, check_positive_int, short_repr
+from normscope.checks import as_path, check_flags, check_positive_int, short_repr
 from normscope.drawing.draw_model import Drawing, draw_model
 from normscope.errors import ConfigError, NormscopeError
-from normscope.inspection.folders import is_huggingface
+from normscope.inspection.arguments import Shape, check_model_settings, check_shape, is_huggingface, preserve_rng
 from normscope.interop.huggingface import load_huggingface
 from normscope.models.convnet import ConvNet, ConvNetConfig
 from normscope.models.encoder import Encoder, EncoderConfig
@@ -28,7 +28,6 @@ from normscope.models.presets import PRESETS, preset
 from normscope.models.vit import ViT, ViTConfig
 from normscope.runs.load_run import load_run
 
-Shape = tuple[int, ...]
 AXIS_NAMES = {
     "b": "batch",
     "n": "batch",
@@ -73,13 +72,13 @@ def draw_block(
         shape: Input shape: batch, sequence length, width.
         model: Model settings by name, such as {"wiring": "sandwich"}.
     """
-    name, settings = preset, model or {}
-    names = [name for name in CONFIGS if name != "convnet"]
-    _choose("preset", name, names)
-    if not isinstance(shape, Sequence) or len(shape) != 3:
-        got = f"{len(shape)} sizes: {','.join(map(str, shape))}" if isinstance(shape, Sequence) else short_repr(shape)
+    name, settings = preset, {} if model is None else model
+    _choose("preset", name, [name for name in CONFIGS if name != "convnet"])
+    shape = check_shape(shape)
+    if len(shape) != 3:
+        got = f"{len(shape)} sizes: {','.join(map(str, shape))}"
         raise ConfigError(f"the input shape of a block is batch,length,width, but got {got}\nfix: --shape 8,1024,768")
-    _check_not_empty(shape)
+    check_model_settings(settings, width=f"the last size of the shape, {shape[2]}")
     config = _config(name, {**settings, "width": shape[2], "depth": 1}, tokens=shape[1])
     with torch.device("meta"):  # a drawing needs only shapes
         rotary = None
@@ -89,10 +88,9 @@ def draw_block(
         x = torch.empty(shape)
     count = sum(parameter.numel() for parameter in block.parameters())
     title = f"A block of {name} · wiring {config.wiring} · {count:,} parameters"
-    drawing = draw_model(block, x, axes=_letters(config, shape), expand=True, title=title)
-    return dataclasses.replace(
-        drawing, notes=(WIRINGS[config.wiring].formula, *drawing.notes), axis_meanings=AXIS_NAMES
-    )
+    drawing = draw_model(block, x, axes=_unambiguous(_letters(config, shape)), expand=True, title=title)
+    notes = (WIRINGS[config.wiring].formula, *drawing.notes)
+    return dataclasses.replace(drawing, notes=notes, axis_meanings=AXIS_NAMES)
 
 
 def draw_target(
@@ -109,15 +107,26 @@ def draw_target(
         model: Settings of a preset by name, such as {"depth": 4}.
         inside: Also draw the inside of attention and MLP.
     """
-    path = as_path(target, "a model")
-    if str(target) in CONFIGS and not path.is_dir():
-        return draw_preset(str(target), shape, model or {}, inside)
-    if model:
+    folder, settings = as_path(target, "a model"), {} if model is None else model
+    check_model_settings(settings)
+    if str(target) in CONFIGS and not folder.is_dir():
+        return draw_preset(str(target), shape, settings, inside)
+    if settings:
         raise ConfigError(
-            f"the settings of the model in {target} are fixed, but got {', '.join(model)}\n"
+            f"the settings of the model in {target} are fixed, but got {', '.join(settings)}\n"
             f"fix: remove them, or use a preset instead of the folder"
         )
-    return draw_folder(path, shape, inside)
+    fix = "use a run folder or the folder of a Hugging Face checkpoint"
+    if folder.is_dir() and not (folder / "config.json").exists():
+        raise ConfigError(f"{folder} contains no model: config.json is missing\nfix: {fix}")
+    if not folder.is_dir():
+        what = "is not a folder" if folder.exists() else "does not exist"
+        close = difflib.get_close_matches(str(folder), CONFIGS, n=1, cutoff=0.75)
+        raise ConfigError(f"{folder} {what}\nfix: {f'--preset {close[0]}, or ' if close else ''}{fix}")
+    with preserve_rng():
+        is_theirs = is_huggingface(folder, fix=fix, error=ConfigError)
+        found = load_huggingface(folder) if is_theirs else load_run(folder)[0]
+    return _draw(found.to("meta"), str(folder), shape, inside)
 
 
 def draw_preset(name: str, shape: Shape | None, settings: Mapping[str, Any], inside: bool) -> Drawing:
@@ -129,21 +138,8 @@ def draw_preset(name: str, shape: Shape | None, settings: Mapping[str, Any], ins
     return _draw(model, name, shape, inside, is_preset=True)
 
 
-def draw_folder(folder: Path, shape: Shape | None = None, inside: bool = False) -> Drawing:
-    """Draw the model in a run folder or the folder of a Hugging Face checkpoint."""
-    fix = "use a run folder or the folder of a Hugging Face checkpoint"
-    if folder.is_dir() and not (folder / "config.json").exists():
-        raise ConfigError(f"{folder} contains no model: config.json is missing\nfix: {fix}")
-    if not folder.is_dir():
-        what = "is not a folder" if folder.exists() else "does not exist"
-        close = difflib.get_close_matches(str(folder), CONFIGS, n=1, cutoff=0.75)
-        raise ConfigError(f"{folder} {what}\nfix: {f'--preset {close[0]}, or ' if close else ''}{fix}")
-    is_theirs = is_huggingface(folder, fix=fix, error=ConfigError)
-    model = load_huggingface(folder) if is_theirs else load_run(folder)[0]
-    return _draw(model.to("meta"), str(folder), shape, inside)
-
-
 def _draw(model: nn.Module, name: str, shape: Shape | None, inside: bool, *, is_preset: bool = False) -> Drawing:
+    check_flags(inside=inside)
     x, axis_names = _input(model, shape, is_preset)
     count = sum(parameter.numel() for parameter in model.parameters())
     title = f"{name} · {type(model).__name__} · {count:,} parameters"
@@ -157,10 +153,9 @@ def _input(model: nn.Module, shape: Shape | None, is_preset: bool) -> tuple[Tens
     config: Any = model.config
     is_text = isinstance(config, GPTConfig | EncoderConfig)
     usual = (8, min(config.context, 1024)) if is_text else (8, config.channels, config.image_size, config.image_size)
-    shape = usual if shape is None else shape
-    fits = len(shape) == 2 if is_text else shape[1:] == usual[1:]
-    _check_not_empty(shape)
-    if not fits or (is_text and shape[1] > config.context):
+    shape = usual if shape is None else check_shape(shape)
+    fits = len(shape) == 2 and shape[1] <= config.context if is_text else shape[1:] == usual[1:]
+    if not fits:
         wanted = f"batch and up to {config.context} tokens" if is_text else f"(batch, {', '.join(map(str, usual[1:]))})"
         got, good = ",".join(map(str, shape)), ",".join(map(str, usual))
         more = f" --model context={shape[1]}" if is_text and len(shape) == 2 and is_preset else ""
@@ -188,30 +183,26 @@ def _axes(config: Any, shape: Shape) -> Iterator[tuple[Shape, str]]:
         tokens = shape[1]
         yield (batch, tokens, config.vocab_size), "b s v"
     yield (tokens, config.width), "s d"
-    yield from _letters(config, (batch, tokens, config.width)).items()
+    yield from _letters(config, (batch, tokens, config.width))
 
 
 def _sizes(config: BlockConfig) -> tuple[int, int, int]:
     return check_heads(config.width, config.heads, config.kv_heads, config.head_dim)
 
 
-def _letters(config: BlockConfig, shape: Shape) -> dict[Shape, str]:
-    """Axis letters of every shape in a block, without ambiguous ones."""
+def _letters(config: BlockConfig, shape: Shape) -> Iterator[tuple[Shape, str]]:
+    """Axis letters of every shape in a block."""
     b, s, d = shape
     heads, kv_heads, head_dim = _sizes(config)
-    hidden = config.hidden or default_hidden(d, config.activation)
-    shapes = [
-        ((b, s, d), "b s d"),
-        ((b, s, heads, head_dim), "b s h e"),
-        ((b, heads, s, head_dim), "b h s e"),
-        ((b, s, hidden), "b s f"),
-    ]
-    if kv_heads != heads:
-        shapes += [((b, s, kv_heads, head_dim), "b s k e"), ((b, kv_heads, s, head_dim), "b k s e")]
-    return _unambiguous(shapes)
+    yield shape, "b s d"
+    yield (b, s, config.hidden or default_hidden(d, config.activation)), "b s f"
+    for count, letter in ((heads, "h"), (kv_heads, "k")) if kv_heads != heads else ((heads, "h"),):
+        yield (b, s, count, head_dim), f"b s {letter} e"
+        yield (b, count, s, head_dim), f"b {letter} s e"
 
 
 def _unambiguous(shapes: Iterable[tuple[Shape, str]]) -> dict[Shape, str]:
+    """The axis letters of each shape, without those that have several."""
     found: defaultdict[Shape, set[str]] = defaultdict(set)
     for shape, axis_names in shapes:
         found[shape].add(axis_names)
@@ -249,13 +240,8 @@ def _check_heads(settings: Mapping[str, Any]) -> None:
 
 
 def _choose(kind: str, name: str, names: Iterable[str]) -> None:
-    if name in names:
+    if isinstance(name, str) and name in names:
         return
     close = difflib.get_close_matches(str(name), list(names), n=1)
     fix = f"did you mean {close[0]!r}?" if close else f"use one of: {', '.join(names)}"
     raise ConfigError(f"unknown {kind} {short_repr(name)}\nfix: {fix}")
-
-
-def _check_not_empty(shape: Shape) -> None:
-    if 0 in shape:
-        raise ConfigError(f"a shape of {','.join(map(str, shape))} has a size of zero\nfix: use positive sizes")

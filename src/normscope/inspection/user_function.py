@@ -7,7 +7,7 @@ import inspect
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -33,31 +33,23 @@ def is_function(target: str) -> bool:
 def call_function(target: str) -> tuple[nn.Module, Any, Callable[[Any], Tensor] | None]:
     """Call the function; return model, batch and loss function (None if it returns none)."""
     place, _, name = target.rpartition(":")
-    if place.endswith(".py"):
-        with _modules_beside(Path(place)):
-            return _call(place, name, _import_file)
-    return _call(place, name, _import_module)
-
-
-def _call(
-    place: str, name: str, load: Callable[[str], ModuleType]
-) -> tuple[nn.Module, Any, Callable[[Any], Tensor] | None]:
-    target = f"{place}:{name}"
-    with user_code_errors(f"importing {place}"):
-        module = load(place)
-    function = getattr(module, name, None)
-    if not callable(function):
-        raise ConfigError(f"{place} has no function {name!r}\nfix: {_suggestion(name, list_functions(module))}")
-    with user_code_errors(target):
-        given = function()
+    is_file = place.endswith(".py")
+    with _modules_beside(Path(place)) if is_file else nullcontext():
+        with user_code_errors(f"importing {place}"):
+            module = _import_file(place) if is_file else _import_module(place)
+        function = getattr(module, name, None)
+        if not callable(function):
+            raise ConfigError(f"{place} has no function {name!r}\nfix: {_suggestion(name, _functions_of(module))}")
+        with user_code_errors(target):
+            given = function()
     return _checked(target, given)
 
 
-def list_functions(module: ModuleType) -> list[str]:
+def _functions_of(module: ModuleType) -> list[str]:
     """Names of the functions defined in a module. Classes are skipped: they make a model, but no batch."""
-    own = {name: value for name, value in vars(module).items() if callable(value) and not name.startswith("_")}
-    mine = {name: value for name, value in own.items() if getattr(value, "__module__", "") == module.__name__}
-    return [name for name, value in mine.items() if not isinstance(value, type)]
+    own = {name: value for name, value in vars(module).items() if callable(value) and not isinstance(value, type)}
+    mine = [name for name, value in own.items() if getattr(value, "__module__", "") == module.__name__]
+    return [name for name in mine if not name.startswith("_")]
 
 
 def _suggestion(name: str, available: list[str]) -> str:
@@ -181,9 +173,5 @@ def _user_frames(trace: traceback.StackSummary) -> list[traceback.FrameSummary]:
     """The innermost frames that are not in normscope, Python or an installed library."""
     ours = str(Path(__file__).parents[1])
     libraries = ("site-packages", "importlib")
-    theirs = [
-        frame
-        for frame in trace
-        if not frame.filename.startswith((ours, "<")) and not any(name in frame.filename for name in libraries)
-    ]
-    return theirs[-_MAX_FRAMES:]
+    theirs = [frame for frame in trace if not frame.filename.startswith((ours, "<"))]
+    return [frame for frame in theirs if not any(name in frame.filename for name in libraries)][-_MAX_FRAMES:]

@@ -11,17 +11,16 @@ from typing import Any, Literal
 
 import torch
 
-from normscope.checks import check_positive_int, check_seed, short_repr
+from normscope.checks import as_path, check_flags, check_positive_int, check_seed, check_setting_names, short_repr
 from normscope.diagnostics.diff.diff import compare
 from normscope.diagnostics.diff.differences import RecordDiff
-from normscope.diagnostics.findings import find
-from normscope.diagnostics.findings.finding import Finding
+from normscope.diagnostics.findings import Finding, find
 from normscope.diagnostics.probe import Xray
 from normscope.diagnostics.record import XrayRecord
 from normscope.diagnostics.record_json import load_record
 from normscope.diagnostics.report.page import xray_page
 from normscope.errors import ConfigError, FileError, NormscopeError
-from normscope.inspection.folders import is_huggingface
+from normscope.inspection.arguments import check_model_settings, is_huggingface, preserve_rng
 from normscope.inspection.user_function import is_function, user_code_errors
 from normscope.inspection.xray_targets import (
     XrayTarget,
@@ -68,8 +67,8 @@ class XrayConfig:
         check_seed(seed=self.seed)
         if self.dtype not in ("float32", "bfloat16"):
             raise ConfigError(f"dtype={short_repr(self.dtype)}: choose one of float32, bfloat16")
-        if not isinstance(self.model, Mapping):
-            raise ConfigError(f"model={short_repr(self.model)} must be a dict of settings")
+        check_flags(forward_only=self.forward_only, step=self.step, compile=self.compile, cached=self.cached)
+        check_model_settings(self.model, **({} if self.depth is None else {"depth": f"depth={self.depth}"}))
         if self.cached and (self.step or self.batches > 1):
             raise ConfigError("--cached runs one batch without backward pass\nfix: remove --step and --batches")
         if self.step and self.forward_only:
@@ -80,11 +79,6 @@ class XrayConfig:
         """How the model is executed, if not as usual."""
         parts = [self.dtype if self.dtype != "float32" else "", "compiled" * self.compile, "cached" * self.cached]
         return ", ".join(part for part in parts if part)
-
-    def without_execution(self) -> "XrayConfig":
-        """The same passes, executed as usual. A cached pass has no backward pass, so there is none here either."""
-        forward_only = self.forward_only or self.cached
-        return dataclasses.replace(self, forward_only=forward_only, dtype="float32", compile=False, cached=False)
 
 
 @dataclass(frozen=True)
@@ -117,8 +111,8 @@ def xray_target(target: str | Path, **settings: Any) -> XrayResult:
             saved x-ray, or a folder of them.
         settings: Fields of `XrayConfig`: checkpoint, depth, model, batches, forward_only, step, seed, dtype, ...
     """
-    config = XrayConfig(**settings)
-    records = _records(str(target), config, _given_options(config))
+    config = _config(settings)
+    records = _records(target, config, _given_options(config))
     return XrayResult(tuple(records), find(records[-1]))
 
 
@@ -133,17 +127,22 @@ def xray_diff(
         tolerance: Relative tolerance; None for half of the digits of the dtype.
         settings: Fields of `XrayConfig`; dtype, compile and cached apply to the second side.
     """
-    config = XrayConfig(**settings)
+    config = _config(settings)
     if not other and not config.execution:
         raise ConfigError(
             f"nothing to compare {one} with\nfix: add a second target, or --dtype bfloat16, --compile or --cached"
         )
-    plain = config.without_execution()
-    config = dataclasses.replace(config, forward_only=plain.forward_only)
-    before = _records(str(one), plain, [])[-1]
+    config = dataclasses.replace(config, forward_only=config.forward_only or config.cached)  # for both sides
+    plain = dataclasses.replace(config, dtype="float32", compile=False, cached=False)
+    before = _records(one, plain, [])[-1]
     execution = [name for name in _given_options(config) if name in ("--dtype", "--compile", "--cached")]
-    after = _records(str(other or one), config, execution)[-1]
+    after = _records(other or one, config, execution)[-1]
     return compare(before, after, tolerance=tolerance)
+
+
+def _config(settings: Mapping[str, Any]) -> XrayConfig:
+    check_setting_names("an x-ray", settings, XrayConfig)
+    return XrayConfig(**settings)
 
 
 def _given_options(config: XrayConfig) -> list[str]:
@@ -154,12 +153,13 @@ def _given_options(config: XrayConfig) -> list[str]:
     return [f"--{name.replace('_', '-')}" for name in names]
 
 
-def _records(target: str, config: XrayConfig, options: Sequence[str]) -> list[XrayRecord]:
+def _records(target: str | Path, config: XrayConfig, options: Sequence[str]) -> list[XrayRecord]:
     """Load saved x-rays, or take one now. Saved ones accept no options."""
-    path = Path(target)
+    path = as_path(target, "a model")
     saved = sorted(path.glob("step-*.json")) if path.is_dir() else [path] if path.suffix == ".json" else []
     if not saved:
-        return [take_xray(_load_target(target, config), config)]
+        with preserve_rng():
+            return [take_xray(_load_target(str(target), config), config)]
     if options:
         raise ConfigError(f"{options[0]} has no effect on the saved x-ray {target}\nfix: remove it")
     return [load_record(one) for one in saved]

@@ -3,11 +3,11 @@
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
-from msgspec import Struct
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
@@ -33,12 +33,6 @@ BATCH_SIZE = 4
 """Sequences per batch."""
 _LR = 1e-3
 _USE_FUNCTION = "use a function that returns the model and a batch: path/to/file.py:function"
-
-
-class _Settings(Struct):
-    """The part of a Hugging Face config.json that is used here."""
-
-    architectures: list[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -70,10 +64,9 @@ def target_from_run(folder: Path, checkpoint: str | int) -> XrayTarget:
     model, done = run.load_model(checkpoint)
     corpus, train = run.corpus(verify=["validation"]), run.config.train
     optimizer = OptimizerGroup(model, train)
-    optimizer.load(
-        run.checkpoints.open(done).tensors("optimizer", tensor_specs(optimizer.expected_tensors() if done else {}))
-    )
-    several = list(_first(windows(corpus.validation, model.config.context, BATCH_SIZE), 64))
+    expected = tensor_specs(optimizer.expected_tensors() if done else {})
+    optimizer.load(run.checkpoints.open(done).tensors("optimizer", expected))
+    several = list(islice(windows(corpus.validation, model.config.context, BATCH_SIZE), 64))
 
     def batch(number: int) -> tuple[Tensor, Tensor]:
         inputs, targets = several[number % len(several)]
@@ -153,7 +146,6 @@ def _of_transformers(folder: Path, seed: int, refusal: NormscopeError) -> XrayTa
     except ImportError:
         why = str(refusal).partition("\nfix: ")[0]
         raise WeightsError(f"{why}\nfix: pip install 'normscope[hf]' to load it with transformers") from refusal
-    _check_plausible_sizes(folder)
     kind = _class_of(transformers, folder)
     transformers.utils.logging.disable_progress_bar()
     try:
@@ -179,21 +171,22 @@ def _of_transformers(folder: Path, seed: int, refusal: NormscopeError) -> XrayTa
 
 
 def _class_of(transformers: Any, folder: Path) -> Any:
-    """The transformers class that config.json names, or AutoModel."""
-    names = read_json(folder / "config.json", _Settings, fix=_USE_FUNCTION).architectures or [""]
+    """The transformers class that config.json names, or AutoModel.
+
+    Refuses absurd sizes: transformers would allocate the model before comparing it with the weights.
+    """
+    settings = read_json(folder / "config.json", dict[str, Any], fix=_USE_FUNCTION)
+    for name, value in settings.items():
+        if isinstance(value, int) and value > (MAX_BLOCKS if "layer" in name else 2**31):
+            raise WeightsError(f"{folder}/config.json has {name}={value}, which is implausible\nfix: {_USE_FUNCTION}")
+    names = settings.get("architectures") or [""]
+    if not isinstance(names, list) or not isinstance(names[0], str):
+        raise WeightsError(f"{folder}/config.json has architectures={names!r:.40}, no names\nfix: {_USE_FUNCTION}")
     try:
         kind = getattr(transformers, names[0], None)
     except Exception:  # it cannot be imported here
         kind = None
     return kind if isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel) else transformers.AutoModel
-
-
-def _check_plausible_sizes(folder: Path) -> None:
-    """Refuse absurd sizes: transformers would allocate the model before comparing it with the weights."""
-    settings = read_json(folder / "config.json", dict[str, Any], fix=_USE_FUNCTION)
-    for name, value in settings.items():
-        if isinstance(value, int) and value > (MAX_BLOCKS if "layer" in name else 2**31):
-            raise WeightsError(f"{folder}/config.json has {name}={value}, which is implausible\nfix: {_USE_FUNCTION}")
 
 
 def _has_safetensors(folder: Path) -> bool:
@@ -206,16 +199,14 @@ def _random_batch(model: Any, seed: int) -> dict[str, Tensor]:
     config, generator = model.config, torch.Generator().manual_seed(seed)
     if model.main_input_name == "input_ids":
         length = min(128, getattr(config, "max_position_embeddings", 128) // 2 or 1)
-        return {
-            "input_ids": torch.randint(config.get_text_config().vocab_size, (BATCH_SIZE, length), generator=generator)
-        }
+        vocab_size = config.get_text_config().vocab_size
+        return {"input_ids": torch.randint(vocab_size, (BATCH_SIZE, length), generator=generator)}
     if model.main_input_name == "pixel_values":
         size = config.image_size
         height, width = size if isinstance(size, tuple | list) else (size, size)
         return {"pixel_values": torch.randn(BATCH_SIZE, config.num_channels, height, width, generator=generator)}
-    raise ConfigError(
-        f"cannot create a batch of {model.main_input_name} for {type(model).__name__}\nfix: {_USE_FUNCTION}"
-    )
+    what = f"a batch of {model.main_input_name} for {type(model).__name__}"
+    raise ConfigError(f"cannot create {what}\nfix: {_USE_FUNCTION}")
 
 
 def _loss_from_output(output: Any, target: str, notices: dict[str, None]) -> Tensor:
@@ -244,10 +235,6 @@ def _random_tokens(vocab_size: int, length: int, seed: int) -> Callable[[int], t
         return tokens[:, :-1], tokens[:, 1:]
 
     return batch
-
-
-def _first(items: Any, count: int) -> Any:
-    return (item for item, _ in zip(items, range(count), strict=False))
 
 
 def _adamw_step(model: nn.Module) -> Callable[[], object]:

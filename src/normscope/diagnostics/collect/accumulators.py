@@ -122,7 +122,7 @@ class ModuleAccumulator:
     units: UnitsBySource | None = None
     features: UnitAccumulator | None = None
     norm: NormAccumulator | None = None
-    attention: AttentionAccumulator | None = None
+    attention: AttentionAccumulator = field(default_factory=AttentionAccumulator)
     joins: list[JoinAccumulator] = field(default_factory=list)
     rms_by_call: list[float] = field(default_factory=list)
     fingerprint: Fingerprint = field(default_factory=Fingerprint)
@@ -170,9 +170,7 @@ def _finish(value: Any) -> Any:
     return value.finish() if hasattr(value, "finish") else value
 
 
-def tensor_stats(moments: Moments | None) -> record.TensorStats | None:
-    if moments is None:
-        return None
+def tensor_stats(moments: Moments) -> record.TensorStats:
     total = max(1, moments.count + moments.non_finite)
     return record.TensorStats(
         count=moments.count,

@@ -26,7 +26,7 @@ class AttentionAccumulator:
         self._keys = 0
         self._future_weight: float | None = None
 
-    def add_scores(self, scores: Tensor, positions: Tensor | None) -> None:
+    def _add_scores(self, scores: Tensor, positions: Tensor | None) -> None:
         """Add scores before softmax, (b, h, s, t). Masked scores are minus infinity, or very low."""
         visible = scores > scores.amax(-1, keepdim=True) - _MASKED
         unmasked = scores[visible].double()
@@ -34,9 +34,9 @@ class AttentionAccumulator:
             self._score_sum += float(unmasked.sum())
             self._score_squares += float(unmasked.square().sum())
             self._score_count += unmasked.numel()
-        self.add_weights(torch.softmax(scores.double(), dim=-1), visible, positions)
+        self._add_weights(torch.softmax(scores.double(), dim=-1), visible, positions)
 
-    def add_weights(self, weights: Tensor, visible: Tensor, positions: Tensor | None) -> None:
+    def _add_weights(self, weights: Tensor, visible: Tensor, positions: Tensor | None) -> None:
         """Add weights, (b, h, s, t), the mask of visible keys, and the key position of each query, if it has one."""
         key_counts = visible.sum(-1)
         wide = weights.double()
@@ -59,6 +59,54 @@ class AttentionAccumulator:
             if future is not None:
                 self._future_weight = max(future, self._future_weight or 0.0)
 
+    @torch.no_grad()
+    def add_queries(
+        self,
+        q: Tensor,
+        k: Tensor,
+        *,
+        mask: Tensor | None = None,
+        causal: bool = False,
+        window: int | None = None,
+        scale: float | None = None,
+    ) -> None:
+        """Add a sample of the queries, (b, h, s, e), with all keys, (b, kv heads, t, e)."""
+        q, k = q.detach()[:_MAX_SEQUENCES], k.detach()[:_MAX_SEQUENCES]
+        if q.dim() == 3:
+            q, k = q[:, None], k[:, None]
+        if q.dim() != 4 or q.shape[2] == 0 or k.shape[2] == 0:
+            return
+        if k.shape[1] != q.shape[1]:
+            k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
+        s, t = q.shape[2], k.shape[2]
+        sample = torch.linspace(0, s - 1, min(_MAX_QUERIES, s), device=q.device).round().long()
+        scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+        scores = scale * (q[:, :, sample].float() @ k.float().transpose(-1, -2))
+        masked = torch.zeros((), dtype=torch.bool, device=q.device)
+        if causal or window is not None:
+            masked = ~attention_mask(sample[:, None], torch.arange(t, device=q.device)[None], causal, window)
+        if mask is not None:
+            mask = mask.detach()
+            mask = mask[:_MAX_SEQUENCES] if mask.dim() == 4 and mask.shape[0] > 1 else mask
+            mask = mask[..., sample, :] if mask.dim() >= 2 and mask.shape[-2] == s else mask
+            if mask.dtype == torch.bool:
+                masked = masked | ~mask
+            else:
+                scores = scores + mask.float()
+        self._add_scores(scores.masked_fill(masked, -math.inf), sample if s == t else None)
+
+    @torch.no_grad()
+    def add_softmax(self, scores: Tensor, heads: int) -> None:
+        """Add a sample of the rows of softmax scores over keys, (b, h, s, t) or (b * h, s, t)."""
+        scores = scores.detach()
+        if scores.dim() == 3:
+            scores = scores.unflatten(0, (-1, heads if len(scores) % heads == 0 else 1))
+        s, t = scores.shape[-2:]
+        if scores.numel() == 0:
+            return
+        sample = torch.linspace(0, s - 1, min(_MAX_QUERIES, s), device=scores.device).round().long()
+        self._add_scores(scores[:_MAX_SEQUENCES, :, sample].float(), sample if s == t else None)
+
     def finish(self) -> AttentionStats | None:
         if self._entropy is None or self._peaked is None or self._rows is None:
             return None
@@ -75,51 +123,3 @@ class AttentionAccumulator:
             score_std=score_std,
             future_weight=self._future_weight,
         )
-
-
-def add_queries(
-    attention: AttentionAccumulator,
-    q: Tensor,
-    k: Tensor,
-    *,
-    mask: Tensor | None = None,
-    causal: bool = False,
-    window: int | None = None,
-    scale: float | None = None,
-) -> None:
-    """Add a sample of the queries, (b, h, s, e), with all keys, (b, kv heads, t, e)."""
-    q, k = q.detach()[:_MAX_SEQUENCES], k.detach()[:_MAX_SEQUENCES]
-    if q.dim() == 3:
-        q, k = q[:, None], k[:, None]
-    if q.dim() != 4 or q.shape[2] == 0 or k.shape[2] == 0:
-        return
-    if k.shape[1] != q.shape[1]:
-        k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
-    s, t = q.shape[2], k.shape[2]
-    sample = torch.linspace(0, s - 1, min(_MAX_QUERIES, s), device=q.device).round().long()
-    scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
-    scores = scale * (q[:, :, sample].float() @ k.float().transpose(-1, -2))
-    masked = torch.zeros((), dtype=torch.bool, device=q.device)
-    if causal or window is not None:
-        masked = ~attention_mask(sample[:, None], torch.arange(t, device=q.device)[None], causal, window)
-    if mask is not None:
-        mask = mask.detach()
-        mask = mask[:_MAX_SEQUENCES] if mask.dim() == 4 and mask.shape[0] > 1 else mask
-        mask = mask[..., sample, :] if mask.dim() >= 2 and mask.shape[-2] == s else mask
-        if mask.dtype == torch.bool:
-            masked = masked | ~mask
-        else:
-            scores = scores + mask.float()
-    attention.add_scores(scores.masked_fill(masked, -math.inf), sample if s == t else None)
-
-
-def add_softmax(attention: AttentionAccumulator, scores: Tensor, heads: int) -> None:
-    """Add a sample of the rows of softmax scores over keys, (b, h, s, t) or (b * h, s, t)."""
-    scores = scores.detach()
-    if scores.dim() == 3:
-        scores = scores.unflatten(0, (-1, heads if len(scores) % heads == 0 else 1))
-    s, t = scores.shape[-2:]
-    if scores.numel() == 0:
-        return
-    sample = torch.linspace(0, s - 1, min(_MAX_QUERIES, s), device=scores.device).round().long()
-    attention.add_scores(scores[:_MAX_SEQUENCES, :, sample].float(), sample if s == t else None)

@@ -8,13 +8,10 @@ import torch
 from torch import Tensor
 
 from normscope.diagnostics.collect.accumulators import ModuleAccumulator, UnitsBySource, is_saturated
-from normscope.diagnostics.collect.attention import AttentionAccumulator, add_queries, add_softmax
-from normscope.diagnostics.collect.flops import flops_of
-from normscope.diagnostics.collect.losses import PASS_THROUGH, PROBABILITY_FUNCTIONS, record_loss
+from normscope.diagnostics.collect.products import UnregisteredParameters, flops_of
 from normscope.diagnostics.collect.session import CallFrame, XraySession
-from normscope.diagnostics.collect.tensor_registry import JoinLocation, TensorEntry, in_backward
-from normscope.diagnostics.collect.tensors import is_measurable, shape_of
-from normscope.diagnostics.collect.unregistered_parameters import UnregisteredParameters
+from normscope.diagnostics.collect.tensors import JoinLocation, TensorEntry, in_backward, is_measurable, shape_of
+from normscope.diagnostics.module_names import join_names, module_ref
 from normscope.ops.activations import activate
 from normscope.ops.attention import attend
 from normscope.tracing.function_kinds import ACTIVATIONS, BOUNDED_ACTIVATIONS, DROPOUTS, SAME_VALUES, role_of
@@ -55,11 +52,11 @@ class FunctionObserver(TraceObserver):
             session.guarded(where, self._observe, call, result, join, scaled_from)
             session.guarded(where, self._record_lineage, name, inputs or [], result)
         elif name == "cross_entropy":
-            session.guarded(where, record_loss, session, call, result)
+            session.guarded(where, session.losses.add, call, result)
         elif name == "amp_update_scale":
             session.guarded("a GradScaler", self._count_skipped_steps, call.args)
-        if name in PROBABILITY_FUNCTIONS or (name in PASS_THROUGH and session.probabilities):
-            session.guarded(where, session.probabilities.follow, call, result)
+        if session.losses.follows(name):
+            session.guarded(where, session.losses.follow, call, result)
         if getattr(call.function, "__self__", None) is _DATA:
             session.guarded("`.data`", self._mark_for_remeasuring, call.args)
         return result
@@ -91,7 +88,7 @@ class FunctionObserver(TraceObserver):
         elif name == "softmax" and isinstance(result, Tensor):
             self._record_softmax(frame, args, kwargs, result)
         elif name == "cross_entropy":
-            record_loss(self._session, call, result)
+            self._session.losses.add(call, result)
 
     def _count_flops(self, frames: Sequence[CallFrame], flops: int | None) -> None:
         """Add to all running modules, each once even if it runs inside itself."""
@@ -174,9 +171,8 @@ class FunctionObserver(TraceObserver):
                 return None
             sides = (a, b) if shortcut.shortcut == lineage.id_of(a) else (b, a)
             stream, branch = (registry.of(side) for side in sides)
-        with torch._C.DisableTorchFunction():
-            registry.moments(a)
-            registry.moments(b)
+        registry.moments(a)
+        registry.moments(b)
         return stream, branch
 
     def _record_join(self, frame: CallFrame, sides: _Sides, result: Tensor) -> None:
@@ -186,8 +182,7 @@ class FunctionObserver(TraceObserver):
         frame.joins += 1
         join = frame.accumulator.join(index)
         known = session.registry.renew(result)
-        with torch._C.DisableTorchFunction():
-            total = session.registry.moments(result)
+        total = session.registry.moments(result)
         assert stream.moments is not None
         assert branch.moments is not None
         join.stream = join.stream.merge(stream.moments)
@@ -205,14 +200,10 @@ class FunctionObserver(TraceObserver):
         session = self._session
         frame.functions[name] = number = min(frame.functions.get(name, 0) + 1, _MAX_CALLS + 1)
         if number > _MAX_CALLS:
-            where = f"`{frame.accumulator.name}`" if frame.accumulator.name else "the model"
-            session.notice(
-                f"`{name}()` was called more than {_MAX_CALLS} times in {where}: "
-                f"further calls are merged into the last one"
-            )
+            where, rest = module_ref(frame.accumulator.name), "further calls are merged into the last one"
+            session.notice(f"`{name}()` was called more than {_MAX_CALLS} times in {where}: {rest}")
             number = _MAX_CALLS
-        own = f"{name}()" if number == 1 else f"{name}()#{number}"
-        full = f"{frame.accumulator.name}.{own}" if frame.accumulator.name else own
+        full = join_names(frame.accumulator.name, f"{name}()" if number == 1 else f"{name}()#{number}")
         if full not in session.accumulators:
             session.accumulators[full] = ModuleAccumulator(full, name, is_function=True, order=session.next_order())
             session.functions.setdefault(frame.accumulator.name, []).append(full)
@@ -224,17 +215,16 @@ class FunctionObserver(TraceObserver):
         session = self._session
         accumulator = self._accumulator_of(frame, name)
         given = next((x for x in args if isinstance(x, Tensor)), result)
-        with torch._C.DisableTorchFunction():
-            before = session.registry.of(given)
-            if given is not result:
-                accumulator.add_input(session.registry.moments(given))
-            axis = before.channels if given.dim() == result.dim() else -1
-            known = session.registry.renew(result)
-            known.producers, known.channels = [accumulator.name], axis
-            measure_activation(accumulator, name, result, session.registry.moments(result), axis, before.origin)
-            accumulator.training = frame.module.training
-            accumulator.fed_by.update(dict.fromkeys(before.producers[:1]))
-            session.watch_gradient(result, accumulator)
+        before = session.registry.of(given)
+        if given is not result:
+            accumulator.add_input(session.registry.moments(given))
+        axis = before.channels if given.dim() == result.dim() else -1
+        known = session.registry.renew(result)
+        known.producers, known.channels = [accumulator.name], axis
+        measure_activation(accumulator, name, result, session.registry.moments(result), axis, before.origin)
+        accumulator.training = frame.module.training
+        accumulator.fed_by.update(dict.fromkeys(before.producers[:1]))
+        session.watch_gradient(result, accumulator)
         accumulator.calls += 1
         if not accumulator.output_shapes:
             accumulator.input_shapes = tuple(shape_of(x) for x in args if isinstance(x, Tensor))
@@ -244,10 +234,7 @@ class FunctionObserver(TraceObserver):
 
     def _record_attention(self, frame: CallFrame, q: Tensor, k: Tensor, **masks: Any) -> None:
         if is_measurable(q) and is_measurable(k):
-            accumulator = frame.accumulator
-            accumulator.attention = accumulator.attention or AttentionAccumulator()
-            with torch._C.DisableTorchFunction(), torch.no_grad():
-                add_queries(accumulator.attention, q, k, **masks)
+            frame.accumulator.attention.add_queries(q, k, **masks)
 
     def _record_softmax(self, frame: CallFrame, args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor) -> None:
         scores = args[0] if args else kwargs.get("input")
@@ -255,10 +242,7 @@ class FunctionObserver(TraceObserver):
         if not isinstance(scores, Tensor) or dim not in (-1, result.dim() - 1) or not is_measurable(result):
             return
         if result.dim() == 4 or (result.dim() == 3 and is_attention(frame.module)):
-            accumulator = frame.accumulator
-            accumulator.attention = accumulator.attention or AttentionAccumulator()
-            with torch._C.DisableTorchFunction(), torch.no_grad():
-                add_softmax(accumulator.attention, scores, head_count(frame.module) or 1)
+            frame.accumulator.attention.add_softmax(scores, head_count(frame.module) or 1)
 
 
 def measure_activation(

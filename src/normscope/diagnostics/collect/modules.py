@@ -11,10 +11,9 @@ from torch import Tensor, nn
 from normscope.diagnostics.collect.accumulators import ModuleAccumulator, add_units
 from normscope.diagnostics.collect.functions import FunctionObserver, measure_activation
 from normscope.diagnostics.collect.norms import add_norm
+from normscope.diagnostics.collect.products import UnregisteredParameters
 from normscope.diagnostics.collect.session import CallFrame, XraySession
-from normscope.diagnostics.collect.tensor_registry import in_backward
-from normscope.diagnostics.collect.tensors import is_measurable, is_only_masked, is_readable, shape_of
-from normscope.diagnostics.collect.unregistered_parameters import UnregisteredParameters
+from normscope.diagnostics.collect.tensors import in_backward, is_measurable, is_only_masked, is_readable, shape_of
 from normscope.tracing.function_kinds import Role
 from normscope.tracing.module_kinds import activation_name, describe_class, has_channels_first, is_linear, is_norm
 from normscope.tracing.nested_tensors import tensors_in
@@ -54,8 +53,7 @@ class XrayObserver(FunctionObserver):
         if not frame.skipped:
             kind = type(module).__name__
             session.guarded(f"the call of {kind}", self._count, frame, frames)
-            with torch._C.DisableTorchFunction(), torch.no_grad():
-                session.guarded(f"the inputs of {kind}", self._take_inputs, frame, args, kwargs, not frames)
+            session.guarded(f"the inputs of {kind}", self._take_inputs, frame, args, kwargs, not frames)
         return frame
 
     def _count(self, frame: CallFrame, frames: Sequence[CallFrame]) -> None:
@@ -83,6 +81,7 @@ class XrayObserver(FunctionObserver):
                 f"outputs at padded positions may differ from a run without the x-ray"
             )
 
+    @torch.no_grad()
     def _take_inputs(self, frame: CallFrame, args: Any, kwargs: Any, is_outermost: bool) -> None:
         session, accumulator = self._session, frame.accumulator
         tensors = list(tensors_in((args, kwargs)))
@@ -125,8 +124,7 @@ class XrayObserver(FunctionObserver):
             return
         where = f"the outputs of {type(frame.module).__name__}"
         if not frame.skipped:
-            with torch._C.DisableTorchFunction():
-                session.guarded(where, self._take_outputs, frame, output)
+            session.guarded(where, self._take_outputs, frame, output)
         elif frame.accumulator.without_grad:
             session.guarded(where, self._watch_recomputed, frame.accumulator, output)
 

@@ -13,10 +13,11 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, 
 
 from normscope.diagnostics import record
 from normscope.diagnostics.collect.accumulators import tensor_stats
+from normscope.diagnostics.collect.products import UnregisteredParameters
 from normscope.diagnostics.collect.session import XraySession
 from normscope.diagnostics.collect.tensors import is_measurable, sample_elements
-from normscope.diagnostics.collect.unregistered_parameters import UnregisteredParameters
 from normscope.diagnostics.collect.zero_grad import ZeroGradTracker
+from normscope.diagnostics.module_names import join_names
 from normscope.ops.moments import Moments, compute_moments
 from normscope.tracing.hooks import Hook, HookHandles
 from normscope.tracing.module_kinds import is_linear
@@ -74,9 +75,8 @@ class ParameterTracker:
         if is_lazy(parameter) or not parameter.numel():
             return
         if not is_measurable(parameter):
-            self._session.notice(
-                f"parameters on the meta device or without floating-point values were not measured ({parameter.dtype})"
-            )
+            what = "parameters on the meta device or without floating-point values"
+            self._session.notice(f"{what} were not measured ({parameter.dtype})")
             return
         self._tracked[id(parameter)] = tracked = _TrackedParameter(parameter, name, _sample(parameter))
         if parameter.requires_grad and parameter.is_leaf:
@@ -86,7 +86,7 @@ class ParameterTracker:
         """Track the parameters of a lazy module after its first call."""
         for own, parameter in module.named_parameters(recurse=False):
             if id(parameter) not in self._tracked:
-                self._session.guarded("a lazy parameter", self._track, f"{name}.{own}" if name else own, parameter)
+                self._session.guarded("a lazy parameter", self._track, join_names(name, own), parameter)
 
     def stop(self) -> None:
         self._handles.remove()
@@ -125,19 +125,12 @@ class ParameterTracker:
         if len(self.steps) >= _MAX_STEPS:
             self._session.notice(f"learning rates were recorded for the first {_MAX_STEPS} optimizer steps only")
             return
-        lrs = [float(group.get("lr", 0.0)) for group in optimizer.param_groups]
-        peak_lrs = [float(group["initial_lr"]) for group in optimizer.param_groups if "initial_lr" in group]
-        step_counts = [
-            state["step"] for state in optimizer.state.values() if isinstance(state, dict) and "step" in state
-        ]
-        self.steps.append(
-            record.StepRecord(
-                optimizer=type(optimizer).__name__,
-                lr=max(lrs, default=0.0),
-                number=int(max(float(count) for count in step_counts)) if step_counts else None,
-                peak_lr=max(peak_lrs) if peak_lrs else None,
-            )
-        )
+        groups, states = optimizer.param_groups, optimizer.state.values()
+        lr = max((float(group.get("lr", 0.0)) for group in groups), default=0.0)
+        number = max((float(s["step"]) for s in states if isinstance(s, dict) and "step" in s), default=None)
+        peak_lr = max((float(group["initial_lr"]) for group in groups if "initial_lr" in group), default=None)
+        number = None if number is None else int(number)
+        self.steps.append(record.StepRecord(type(optimizer).__name__, lr, number, peak_lr))
 
     def of(self, module: nn.Module, prefix: str) -> tuple[record.ParameterRecord, ...]:
         """Return the records of a module's own parameters."""
@@ -145,25 +138,21 @@ class ParameterTracker:
         for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
             tracked = self._tracked.get(id(parameter))
             if tracked is not None and is_measurable(parameter):
-                full = f"{prefix}.{name}" if prefix else name
-                found.append(
-                    self._session.guarded(f"the parameter `{full}`", self._finish, module, name, full, tracked)
-                )
+                full = join_names(prefix, name)
+                where = f"the parameter `{full}`"
+                found.append(self._session.guarded(where, self._finish, module, name, full, tracked))
         return tuple(parameter for parameter in found if parameter is not None)
 
     def _finish(self, module: nn.Module, name: str, full: str, tracked: _TrackedParameter) -> record.ParameterRecord:
         parameter = tracked.parameter
-        with torch._C.DisableTorchFunction():
-            values = compute_moments(parameter)
-        stats = tensor_stats(values)
-        assert stats is not None
+        values = compute_moments(parameter)
         return record.ParameterRecord(
             name=name,
             shape=tuple(parameter.shape),
             dtype=str(parameter.dtype).removeprefix("torch."),
             requires_grad=parameter.requires_grad,
-            values=stats,
-            gradient=tensor_stats(tracked.gradient),
+            values=tensor_stats(values),
+            gradient=None if tracked.gradient is None else tensor_stats(tracked.gradient),
             update_ratio=tracked.update_ratios / tracked.steps if tracked.steps else None,
             in_optimizer=tracked.in_optimizer if self.steps else None,
             alias_of=None if full == tracked.name else tracked.name,
@@ -183,8 +172,7 @@ def _shapes(parameters: list[Any]) -> list[tuple[int, ...]]:
 
 
 def _add_gradient(tracked: _TrackedParameter, gradient: Tensor) -> None:
-    with torch._C.DisableTorchFunction():
-        found = _sparse_moments(gradient) if gradient.is_sparse else compute_moments(gradient)
+    found = _sparse_moments(gradient) if gradient.is_sparse else compute_moments(gradient)
     tracked.gradients += 1
     tracked.gradient = found if tracked.gradient is None else tracked.gradient.merge(found)
 

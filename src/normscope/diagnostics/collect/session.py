@@ -1,6 +1,5 @@
 """State of a running x-ray, shared by what observes modules, functions and parameters."""
 
-import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,16 +8,11 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from normscope.diagnostics import record
 from normscope.diagnostics.collect.accumulators import ModuleAccumulator
-from normscope.diagnostics.collect.losses import ProbabilityTable
-from normscope.diagnostics.collect.tensor_registry import JoinLocation, TensorRegistry
-from normscope.diagnostics.collect.tensors import is_measurable
+from normscope.diagnostics.collect.losses import LossTracker
+from normscope.diagnostics.collect.tensors import JoinLocation, TensorRegistry, is_measurable
 from normscope.tracing.hooks import Hook, HookHandles
 from normscope.tracing.lineage import TensorLineage
-
-_MAX_LOSSES = 1000
-"""Losses that are kept. The first non-finite loss after them is kept too."""
 
 _Result = TypeVar("_Result")
 
@@ -53,8 +47,7 @@ class XraySession:
         self.functions: dict[str, list[str]] = {}  # the functions that each module called
         self.registry = TensorRegistry()
         self.lineage = TensorLineage()
-        self.losses: list[record.LossRecord] = []
-        self.probabilities = ProbabilityTable()
+        self.losses = LossTracker()
         self.notices: dict[str, None] = {}
         self.batches = 0
         self.skipped_steps = 0
@@ -74,9 +67,12 @@ class XraySession:
         self.notices[text] = None
 
     def guarded(self, where: str, work: Callable[..., _Result], *args: Any) -> _Result | None:
-        """Run a part of the x-ray, one thread at a time. An error becomes a notice and never reaches the model."""
+        """Run a part of the x-ray, one thread at a time. An error becomes a notice and never reaches the model.
+
+        What it does with tensors is not recorded, and does not reach tensor subclasses.
+        """
         try:
-            with self._lock:
+            with self._lock, torch._C.DisableTorchFunction():
                 return work(*args)
         except Exception as error:
             self.report_failure(where, error)
@@ -95,9 +91,8 @@ class XraySession:
     def stop(self) -> None:
         self.is_active = False
         self._handles.remove()
-        self.registry.clear()
-        self.lineage.clear()
-        self.probabilities.clear()
+        for table in (self.registry, self.lineage, self.losses):
+            table.clear()
 
     @property
     def is_paused(self) -> bool:
@@ -108,12 +103,6 @@ class XraySession:
             self.notice("calls during torch.jit.trace were not recorded")
             return True
         return False
-
-    def add_loss(self, value: float, classes: int, function: str | None = None, module: str | None = None) -> None:
-        """Add a loss. `function` and `module` tell what computed probabilities that were passed as logits."""
-        is_first_non_finite = bool(self.losses) and math.isfinite(self.losses[-1].value) and not math.isfinite(value)
-        if len(self.losses) < _MAX_LOSSES or is_first_non_finite:
-            self.losses.append(record.LossRecord(value, classes, function, module))
 
     def watch_gradient(self, tensor: Tensor, accumulator: ModuleAccumulator) -> None:
         """Measure the gradient of a tensor when it arrives, for the module that produced the tensor."""
@@ -148,9 +137,6 @@ class XraySession:
         The innermost consumer is the last one whose own output has a finite gradient.
         """
         self.found_non_finite_gradient = True
-        for name in reversed(consumers):
-            consumer = self.accumulators[name]
-            if consumer.gradient is None or not consumer.gradient.non_finite:
-                consumer.produced_non_finite_gradient = True
-                return
-        producer.produced_non_finite_gradient = True
+        around = (self.accumulators[name] for name in reversed(consumers))
+        innermost = next((a for a in around if a.gradient is None or not a.gradient.non_finite), producer)
+        innermost.produced_non_finite_gradient = True

@@ -8,16 +8,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from normscope.checks import check_positive_number
-from normscope.diagnostics.diff.differences import Divergence, ModuleDiff, RecordDiff
-from normscope.diagnostics.diff.distance import coarsest_dtype, differ_in_numel, fingerprint_distance, tensor_distance
-from normscope.diagnostics.diff.first_divergence import (
-    first_backward_divergence,
-    first_forward_divergence,
-    output_readers,
+from normscope.diagnostics.diff.differences import (
+    ModuleDiff,
+    RecordDiff,
+    coarsest_dtype,
+    differ_in_numel,
+    fingerprint_distance,
+    tensor_distance,
 )
+from normscope.diagnostics.diff.first_divergence import first_backward_divergence, first_forward_divergence
 from normscope.diagnostics.record import ModuleRecord, ParameterRecord, XrayRecord
-
-__all__ = ["Divergence", "ModuleDiff", "RecordDiff", "compare"]
 
 _NOISE = 1.0
 """Gradients below this many ulp of the largest one are rounding residue of sums that cancel, and never equal."""
@@ -46,13 +46,9 @@ def compare(a: XrayRecord, b: XrayRecord, *, tolerance: float | None = None) -> 
         check_positive_number(tolerance=tolerance)
     dtype, eps = coarsest_dtype((a, b))
     limit = math.sqrt(eps) if tolerance is None else tolerance
-    modules = tuple(_modules(a, b, eps))
-    remarks = tuple(_overall_remarks(a, b))
+    modules, remarks = tuple(_modules(a, b, eps)), tuple(_overall_remarks(a, b))
     found = RecordDiff(_labels(a, b), limit, dtype, modules, None, None, remarks)
-    forward, backward = (
-        first_forward_divergence(found),
-        first_backward_divergence(found, output_readers(a) | output_readers(b)),
-    )
+    forward, backward = first_forward_divergence(found), first_backward_divergence(found, a.readers | b.readers)
     if forward is not None and backward is not None:
         backward = replace(backward, why="this may follow from the different forward pass")
     return replace(found, forward=forward, backward=backward)
@@ -67,8 +63,10 @@ def _modules(a: XrayRecord, b: XrayRecord, eps: float) -> Iterator[ModuleDiff]:
     """All modules, in execution order; modules that only the second record has, in its order."""
     ours = {module.name: module for module in a.modules if module.alias_of is None}
     theirs = {module.name: module for module in b.modules if module.alias_of is None}
-    noise = [_NOISE * eps * max(_gradient_sizes(record), default=0.0) for record in (a, b)]
-    weight_noise = [_NOISE * eps * max(_weight_gradient_sizes(record), default=0.0) for record in (a, b)]
+    both = [*a.modules, *b.modules]
+    noise = _NOISE * eps * max((module.gradient.rms for module in both if module.gradient is not None), default=0.0)
+    gradients = (parameter.gradient for module in both for parameter in module.parameters)
+    weight_noise = _NOISE * eps * max((gradient.rms for gradient in gradients if gradient is not None), default=0.0)
     found = []
     for name in dict.fromkeys([*ours, *theirs]):
         one, other = ours.get(name), theirs.get(name)
@@ -79,7 +77,7 @@ def _modules(a: XrayRecord, b: XrayRecord, eps: float) -> Iterator[ModuleDiff]:
         else:
             in_step = one.calls == other.calls or _covers_same_text(one, other, a.batches, b.batches)
             repeated = one.calls > a.batches or other.calls > b.batches
-            found.append(replace(_module(one, other, in_step, max(noise), max(weight_noise)), repeated=repeated))
+            found.append(replace(_module(one, other, in_step, noise, weight_noise), repeated=repeated))
     yield from sorted(found, key=lambda module: (module.order is None, module.order or 0))
 
 
@@ -91,28 +89,23 @@ def _covers_same_text(one: ModuleRecord, other: ModuleRecord, batches: int, othe
 
 
 def _module(one: ModuleRecord, other: ModuleRecord, in_step: bool, noise: float, weight_noise: float) -> ModuleDiff:
-    pairs = [
-        (p, q) for p in one.parameters for q in other.parameters if p.name == q.name and not (p.alias_of or q.alias_of)
-    ]
+    theirs = {q.name: q for q in other.parameters if not q.alias_of}
+    pairs = [(p, theirs[p.name]) for p in one.parameters if p.name in theirs and not p.alias_of]
     ran = one.order is not None, other.order is not None
+    fingerprints = (one.fingerprint, other.fingerprint) if in_step else ((), ())
+    gradient_fingerprints = one.gradient_fingerprint, other.gradient_fingerprint
+    signals = (one.output, other.output), (one.gradient, other.gradient)
     return ModuleDiff(
         name=one.name,
         kind=one.kind,
         order=one.order if ran[0] else other.order,
         input=_input_distance(one, other),
-        output=tensor_distance(
-            one.output, other.output, *(one.fingerprint, other.fingerprint) if in_step else ((), ())
-        ),
-        gradient=tensor_distance(
-            one.gradient, other.gradient, one.gradient_fingerprint, other.gradient_fingerprint, noise
-        ),
+        output=tensor_distance(one.output, other.output, *fingerprints),
+        gradient=tensor_distance(one.gradient, other.gradient, *gradient_fingerprints, noise),
         weights=_largest(tensor_distance(p.values, q.values) for p, q in pairs),
         weight_gradients=_largest(tensor_distance(p.gradient, q.gradient, noise=weight_noise) for p, q in pairs),
         weights_differ=any(p.dtype == q.dtype and p.content_hash != q.content_hash for p, q in pairs),
-        shapes_differ=any(
-            differ_in_numel(*pair) for pair in ((one.output, other.output), (one.gradient, other.gradient))
-        )
-        or any(p.shape != q.shape for p, q in pairs),
+        shapes_differ=any(differ_in_numel(*pair) for pair in signals) or any(p.shape != q.shape for p, q in pairs),
         ran_only_in=None if ran[0] == ran[1] else ran.index(True),
         same_input=bool(one.fed_by and other.fed_by) or all(_input_fingerprints(one, other)),
         remarks=tuple(_remarks(one, other, pairs)) if all(ran) else (),
@@ -135,14 +128,6 @@ def _input_fingerprints(one: ModuleRecord, other: ModuleRecord) -> tuple[tuple[f
 
 def _largest(distances: Iterator[float | None]) -> float | None:
     return max((found for found in distances if found is not None), default=None)
-
-
-def _gradient_sizes(record: XrayRecord) -> Iterator[float]:
-    return (module.gradient.rms for module in record.modules if module.gradient is not None)
-
-
-def _weight_gradient_sizes(record: XrayRecord) -> Iterator[float]:
-    return (p.gradient.rms for module in record.modules for p in module.parameters if p.gradient is not None)
 
 
 def _remarks(
@@ -184,12 +169,10 @@ def _overall_remarks(a: XrayRecord, b: XrayRecord) -> Iterator[str]:
         yield f"the model was in {_modes(roots[0], roots[1])}"
     if a.model != b.model:
         yield f"models: {a.model} vs {b.model}"
-    for what, one, other in (
-        ("batches", a.batches, b.batches),
-        ("backward passes", a.backward_passes, b.backward_passes),
-    ):
-        if one != other:
-            yield f"{what}: {one} vs {other}"
+    if a.batches != b.batches:
+        yield f"batches: {a.batches} vs {b.batches}"
+    if a.backward_passes != b.backward_passes:
+        yield f"backward passes: {a.backward_passes} vs {b.backward_passes}"
     losses = [f"{record.losses[0].value:.6g}" for record in (a, b) if record.losses]
     if len(set(losses)) == 2:
         yield f"loss: {' vs '.join(losses)}"

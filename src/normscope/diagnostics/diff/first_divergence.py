@@ -1,19 +1,13 @@
 """Locate where two x-rays first diverge, in the forward and in the backward pass."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 
 from normscope.diagnostics.diff.differences import Divergence, ModuleDiff, RecordDiff
-from normscope.diagnostics.record import XrayRecord
+from normscope.diagnostics.module_names import outer_names
+from normscope.diagnostics.record import ModuleRecord
 
 _DIFFERENT_INPUT = "the input of {} differs"
-
-
-def _outer(name: str) -> Iterator[str]:
-    """The modules that contain this one, innermost first."""
-    while name:
-        name = name.rpartition(".")[0]
-        yield name
 
 
 def first_forward_divergence(found: RecordDiff) -> Divergence | None:
@@ -22,7 +16,7 @@ def first_forward_divergence(found: RecordDiff) -> Divergence | None:
     A module called in several places may differ only because a later input does, unless its weights differ.
     """
     different = [module for module in found.modules if found.exceeds(module.output)]
-    around = {outer for module in different for outer in _outer(module.name)}
+    around = {outer for module in different for outer in outer_names(module.name)}
     for module in different:
         later = module.repeated and found.exceeds(module.input) and not _weights_differ(found, module)
         if module.name not in around and not later:
@@ -45,7 +39,7 @@ def _why(found: RecordDiff, module: ModuleDiff) -> tuple[str, str]:
     ran = {other.name: other for other in found.modules if other.order is not None}
     if found.exceeds(module.input):
         return _given(found, module, ran)
-    whole = [name for name in _outer(module.name) if name in ran][-1:]
+    whole = [name for name in outer_names(module.name) if name in ran][-1:]
     if whole and not module.same_input and found.exceeds(ran[whole[0]].input):  # its fingerprint differs, not its scale
         return whole[0], _DIFFERENT_INPUT.format("this module" if whole[0] else "the model")
     same = f"{'same input' if module.same_input else 'input of the same scale'} and same weights"
@@ -57,7 +51,7 @@ def _why(found: RecordDiff, module: ModuleDiff) -> tuple[str, str]:
 def _given(found: RecordDiff, module: ModuleDiff, ran: dict[str, ModuleDiff]) -> tuple[str, str]:
     """The outermost module whose input differs, inside the first one whose input does not."""
     place, inside = module.name, None
-    for name in _outer(module.name):
+    for name in outer_names(module.name):
         if name in ran:  # containers such as nn.ModuleList do not run
             if not found.exceeds(ran[name].input):
                 inside = name or "the model"
@@ -67,7 +61,7 @@ def _given(found: RecordDiff, module: ModuleDiff, ran: dict[str, ModuleDiff]) ->
     return place, why if inside is None else f"{why}; it is computed earlier in {inside}"
 
 
-def first_backward_divergence(found: RecordDiff, readers: dict[str, list[str]]) -> Divergence | None:
+def first_backward_divergence(found: RecordDiff, readers: Mapping[str, Sequence[ModuleRecord]]) -> Divergence | None:
     """The first module in the backward pass whose output gradient or weight gradient differs.
 
     Gradients reach outputs in reverse order of their computation; a module's output is complete when those of all its
@@ -75,21 +69,19 @@ def first_backward_divergence(found: RecordDiff, readers: dict[str, list[str]]) 
     """
     ends: dict[str, int] = {}
     for module in found.modules:
-        for name in (module.name, *_outer(module.name)):
+        for name in (module.name, *outer_names(module.name)):
             ends[name] = max(ends.get(name, -1), -1 if module.order is None else module.order)
     ran = [module for module in found.modules if module.order is not None]
     by_name = {module.name: module for module in ran}
     for module in sorted(ran, key=lambda module: (ends[module.name], -(module.order or 0)), reverse=True):
         if found.exceeds(module.gradient):
             assert module.gradient is not None
-            source = _innermost_source(
-                found, [by_name[name] for name in readers.get(module.name, []) if name in by_name]
-            )
+            known = [by_name[reader.name] for reader in readers.get(module.name, ()) if reader.name in by_name]
+            source = _innermost_source(found, known)
             if source is None:
                 return Divergence(module.name, module.gradient, "the gradient of its output differs")
-            return Divergence(
-                source, module.gradient, f"it computes a different gradient for the output of {module.name}"
-            )
+            why = f"it computes a different gradient for the output of {module.name}"
+            return Divergence(source, module.gradient, why)
         if found.exceeds(module.weight_gradients):
             assert module.weight_gradients is not None
             same = "" if module.gradient is None else ", although that of its output is the same"
@@ -104,12 +96,3 @@ def _innermost_source(found: RecordDiff, readers: Sequence[ModuleDiff]) -> str |
     for name in right:
         source = name if name.startswith(f"{source}.") else source
     return source
-
-
-def output_readers(record: XrayRecord) -> dict[str, list[str]]:
-    """For each module, the modules that read its output, in execution order."""
-    readers: dict[str, list[str]] = {}
-    for module in record.ran:
-        for source in module.fed_by:
-            readers.setdefault(source, []).append(module.name)
-    return readers

@@ -129,11 +129,10 @@ def _unscaled_input(view: RecordView, head: str, evidence: Mapping[str, float | 
 
 def _first_layer(view: RecordView) -> ModuleRecord | None:
     """The first linear layer, if it reads the model's input."""
-    root = view.modules.get("")
-    for first, _ in view.linear[:1] if root is not None and root.input is not None else ():
-        if first.input is not None and math.isclose(root.input.rms, first.input.rms, rel_tol=1e-3):
-            return first
-    return None
+    root, first = view.modules.get(""), view.linear[0][0] if view.linear else None
+    if root is None or root.input is None or first is None or first.input is None:
+        return None
+    return first if math.isclose(root.input.rms, first.input.rms, rel_tol=1e-3) else None
 
 
 def _dominant_column(first: ModuleRecord, rms: float) -> tuple[int, float, float] | None:

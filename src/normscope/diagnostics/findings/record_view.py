@@ -1,7 +1,6 @@
 """A record with the derived data that checks need: execution order, readers of each output, kinds of layers."""
 
 from collections import defaultdict
-from collections.abc import Iterable
 from functools import cached_property
 
 from normscope.diagnostics.module_names import module_ref, outer_names
@@ -67,13 +66,17 @@ class RecordView:
     @cached_property
     def readers(self) -> dict[str, list[ModuleRecord]]:
         """For each module, the modules that read its output."""
-        return _grouped((producer, module) for module in self.ran for producer in module.fed_by)
+        return self.record.readers
 
     @cached_property
     def adders(self) -> dict[str, list[ModuleRecord]]:
         """For each module whose output takes part in a residual addition, the modules that perform the addition."""
-        sides = ((name, module) for module, join in self.joins for name in (join.stream_source, join.branch_source))
-        return _grouped((name, module) for name, module in sides if name is not None)
+        found: dict[str, list[ModuleRecord]] = defaultdict(list)
+        for module, join in self.joins:
+            for name in (join.stream_source, join.branch_source):
+                if name is not None:
+                    found[name].append(module)
+        return found
 
     @cached_property
     def gradients(self) -> list[TensorStats]:
@@ -129,13 +132,6 @@ class RecordView:
         """Position of a module in the order of execution; modules that never ran come last."""
         module = self.modules.get(name)
         return len(self.record.modules) if module is None or module.order is None else module.order
-
-
-def _grouped(pairs: Iterable[tuple[str, ModuleRecord]]) -> dict[str, list[ModuleRecord]]:
-    found: dict[str, list[ModuleRecord]] = defaultdict(list)
-    for name, module in pairs:
-        found[name].append(module)
-    return found
 
 
 def zero_weights_fix(name: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from rich.cells import cell_len
 from rich.text import Text
 
-from normscope.diagnostics.diff.diff import Divergence, ModuleDiff, RecordDiff
+from normscope.diagnostics.diff.differences import Divergence, ModuleDiff, RecordDiff
 from normscope.render.formatting import format_number, one_line, pluralize
 from normscope.render.text_columns import UNICODE, Glyphs, fit_left, fit_right, join_sections, wrap
 

@@ -52,9 +52,7 @@ class ModuleTable:
         """The nodes that have a row, each with whether it is open initially: those unlike the one before."""
         shown = [node for node in nodes if node.module.name in self.ids]
         before = ["", *(node.module.kind for node in shown)]
-        return [
-            (node, node.children != [] and node.module.kind != kind) for node, kind in zip(shown, before, strict=False)
-        ]
+        return [(n, n.children != [] and n.module.kind != kind) for n, kind in zip(shown, before, strict=False)]
 
     def mark(self, node: ModuleNode) -> str:
         """ "named" if a module has a finding, "holds" if one inside it has."""
