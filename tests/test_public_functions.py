@@ -4,10 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import normscope
 from normscope.errors import ConfigError, NormscopeError
 from tests.cli.running import write_text
+
+ANY: Any = normscope  # called with wrong types on purpose
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +73,27 @@ def test_drawings_of_a_target(run: Path) -> None:
         normscope.draw_target(run, model={"depth": 2})
 
 
+def test_models_by_name_leave_the_random_numbers_as_they_are(run: Path) -> None:
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    normscope.xray_target("nanochat", depth=1, model={"context": 16}, seed=3)
+    normscope.xray_diff(run, cached=True)
+    normscope.draw_target(run)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "settings"),
+    [
+        ("xray_target", ["gpt2"], {"depth": 2, "model": {"depth": 3}}),
+        ("draw_block", ["gpt2", (2, 8, 16)], {"model": {"width": 32}}),
+    ],
+)
+def test_a_setting_given_twice_is_refused(name: str, arguments: list[Any], settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"is also given as .*\nfix: give it once"):
+        getattr(ANY, name)(*arguments, **settings)
+
+
 def test_claims_are_listed(tmp_path: Path) -> None:
     claims = normscope.list_claims(tmp_path)
     assert len(claims) >= 30
@@ -84,16 +108,27 @@ def test_nothing_to_compare_is_refused_before_a_folder_is_made(tmp_path: Path) -
     assert not (tmp_path / "out").exists()
 
 
-ANY: Any = normscope  # called with wrong types on purpose
-
-
 @pytest.mark.parametrize(
     ("name", "arguments", "settings"),
     [
         *((name, [5], {}) for name in ("list_runs", "sample", "chat", "resume", "report", "xray_target")),
         *((name, [5], {}) for name in ("draw_target", "draw_block", "list_claims", "write_lab_report")),
         ("draw_target", [[]], {}),
-        ("draw_block", ["gpt2", 5], {}),
+        *(("draw_block", ["gpt2", shape], {}) for shape in (5, "8,16,8", (2, 8, -16), (2, 8.5, 16), (2, 8, 10**30))),
+        *(("draw_target", ["gpt2", shape], {}) for shape in (5, (), "2,8", (2, None), (True, 8), (2**60, 8), [[2], 8])),
+        ("draw_target", ["vit", (2, 3, "x", 5)], {}),
+        ("draw_target", ["gpt2"], {"model": 3}),
+        ("draw_target", ["gpt2"], {"model": {5: 3}}),
+        ("draw_target", ["gpt2"], {"inside": "yes"}),
+        ("draw_block", [[]], {}),
+        ("draw_block", ["gpt2", (2, 8, 16)], {"model": {"heads": "x"}}),
+        *(("xray_target", [target], {}) for target in (None, ["gpt2"], "x\0", "x" * 5000)),
+        ("xray_target", ["gpt2"], {"batch": 2}),
+        ("xray_target", ["gpt2"], {"depth": "x"}),
+        ("xray_target", ["gpt2"], {"step": "yes"}),
+        ("xray_target", ["gpt2"], {"model": {5: 3}}),
+        ("xray_target", ["gpt2"], {"depth": 1, "model": {"width": "x"}}),
+        ("xray_diff", ["gpt2", 5], {}),
         ("xray_target", ["gpt2"], {"batches": "x"}),
         ("xray_target", ["gpt2"], {"dtype": "int3"}),
         ("xray_target", ["gpt2"], {"model": 3}),

@@ -8,18 +8,8 @@ import hypothesis.strategies as st
 from hypothesis import given
 
 from normscope.diagnostics.findings import SEVERITIES, Finding, find
-from normscope.diagnostics.record import (
-    AttentionStats,
-    LossRecord,
-    ModuleRecord,
-    NormStats,
-    ParameterRecord,
-    ResidualJoin,
-    StepRecord,
-    TensorStats,
-    UnitStats,
-    XrayRecord,
-)
+from normscope.diagnostics.record import LossRecord, ModuleRecord, ParameterRecord, StepRecord, XrayRecord
+from normscope.diagnostics.tensor_stats import AttentionStats, NormStats, ResidualJoin, TensorStats, UnitStats
 
 
 def signal(rms: float = 1.0, count: int = 1000, non_finite: float = 0.0) -> TensorStats:

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from normscope.diagnostics.probe import Xray
-from normscope.diagnostics.record import LossRecord, ModuleRecord, StepRecord, TensorStats, UnitStats, XrayRecord
+from normscope.diagnostics.record import LossRecord, ModuleRecord, StepRecord, XrayRecord
 from normscope.diagnostics.record_json import load_record, save_record
+from normscope.diagnostics.tensor_stats import TensorStats, UnitStats
 from normscope.errors import FileError
 from normscope.storage.files import with_checksum
 

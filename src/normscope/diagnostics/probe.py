@@ -1,6 +1,5 @@
 """`with xray(model) as x:` records what happens to the model inside the block."""
 
-import dataclasses
 import sys
 from collections.abc import Collection
 from contextlib import ExitStack
@@ -68,7 +67,8 @@ class Xray:
         if self._stack is not None or self._record is not None:
             raise ConfigError("an x-ray cannot be entered twice\nfix: make a new one: with xray(model) as x: ...")
         with ExitStack() as stack:
-            stack.callback(self._stop)
+            stack.callback(self._parameters.stop)
+            stack.callback(self._session.stop)
             modules = self._modules()
             if self._submodules is False:
                 self._session.notice("only the model as a whole was recorded, without its submodules")
@@ -97,7 +97,7 @@ class Xray:
         stack.close()
         if error is not None:
             self._session.notice(f"the block was interrupted by {type(error).__name__}: the record is incomplete")
-        self._record = dataclasses.replace(self._finish(), interrupted=error is not None)
+        self._record = self._finish(interrupted=error is not None)
 
     def _modules(self) -> list[nn.Module]:
         """The modules to record."""
@@ -110,10 +110,6 @@ class Xray:
             )
         self._session.notice("only some modules were recorded, without functions and parameters")
         return [module for module, name in self._tracer.names.items() if name in chosen]
-
-    def _stop(self) -> None:
-        self._session.stop()
-        self._parameters.stop()
 
     @property
     def record(self) -> XrayRecord:
@@ -147,11 +143,10 @@ class Xray:
         elif path.suffix == ".json":
             save_record(self.record, path)
         else:
-            raise ConfigError(
-                f"unknown file type: {path.name}; an x-ray is saved as .json or .html\nfix: {path.stem}.html"
-            )
+            kinds = "an x-ray is saved as .json or .html"
+            raise ConfigError(f"unknown file type: {path.name}; {kinds}\nfix: {path.stem}.html")
 
-    def _finish(self) -> XrayRecord:
+    def _finish(self, *, interrupted: bool) -> XrayRecord:
         session, batches = self._session, self._observer.batches
         if batches and not session.batches and isinstance(self._submodules, bool):
             session.notice("only parts of the model were called: the part with the fewest calls counts the batches")
@@ -177,6 +172,7 @@ class Xray:
             normscope=__version__,
             torch=torch.__version__,
             label=self._label,
+            interrupted=interrupted,
             skipped_steps=session.skipped_steps,
             foreign_optimizer_steps=self._parameters.foreign_optimizer_steps,
             steps_without_zero_grad=self._parameters.zero_grad.steps,

@@ -9,22 +9,6 @@ from dataclasses import dataclass, field
 
 from normscope.diagnostics.tensor_stats import AttentionStats, NormStats, ResidualJoin, TensorStats, UnitStats
 
-__all__ = [
-    "FINGERPRINT_SIZE",
-    "VERSION",
-    "AttentionStats",
-    "LossRecord",
-    "ModuleRecord",
-    "NormStats",
-    "ParameterRecord",
-    "ResidualJoin",
-    "StepRecord",
-    "TensorStats",
-    "UnitStats",
-    "UnregisteredParameter",
-    "XrayRecord",
-]
-
 VERSION = 1
 """Format version, incremented when a field changes its meaning. Newer versions are rejected."""
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from normscope.checks import is_integer
-from normscope.diagnostics.record import FINGERPRINT_SIZE, VERSION, AttentionStats, ModuleRecord, XrayRecord
+from normscope.diagnostics.record import FINGERPRINT_SIZE, VERSION, ModuleRecord, XrayRecord
+from normscope.diagnostics.tensor_stats import AttentionStats
 from normscope.errors import FileError
 from normscope.storage.files import with_checksum, write_atomically
 from normscope.storage.json_files import LARGE_FILE_BYTES, JsonSource, read_json
@@ -87,12 +88,9 @@ class _InvalidFieldError(Exception):
 
 def _to_json(value: Any) -> Any:
     if dataclasses.is_dataclass(value):
-        found = {}
-        for field in dataclasses.fields(value):
-            own = getattr(value, field.name)
-            if field.default is dataclasses.MISSING or own != field.default:
-                found[field.name] = _to_json(own)
-        return found
+        # A field without a default has MISSING, which equals no value.
+        fields = [(field, getattr(value, field.name)) for field in dataclasses.fields(value)]
+        return {field.name: _to_json(own) for field, own in fields if own != field.default}
     return [_to_json(item) for item in value] if isinstance(value, tuple) else non_finite_as_text(value)
 
 
@@ -126,13 +124,15 @@ def _from_json(kind: Any, value: Any, where: str) -> Any:
     if origin is tuple:
         if not isinstance(value, list):
             raise _InvalidFieldError(f"{where} is {_shown(value)}, expected a list")
-        if inner[-1] is Ellipsis:
-            return tuple(_from_json(inner[0], item, f"{where}[{i}]") for i, item in enumerate(value))
-        if len(value) != len(inner):
-            raise _InvalidFieldError(f"{where} has {len(value)} items, expected {len(inner)}")
-        return tuple(_from_json(k, v, f"{where}[{i}]") for i, (k, v) in enumerate(zip(inner, value, strict=True)))
+        kinds = inner[:1] * len(value) if inner[-1] is Ellipsis else inner
+        if len(value) != len(kinds):
+            raise _InvalidFieldError(f"{where} has {len(value)} items, expected {len(kinds)}")
+        return tuple(_from_json(k, v, f"{where}[{i}]") for i, (k, v) in enumerate(zip(kinds, value, strict=True)))
     if kind is float:
-        return _number(value, where)
+        number: Any = _NON_FINITE.get(value) if isinstance(value, str) else value
+        if type(number) not in (int, float):
+            raise _InvalidFieldError(f"{where} is {_shown(value)}, expected a number")
+        return float(number)
     if type(value) is not kind:  # bool is not accepted as int
         names = {int: "an integer", str: "a string", bool: "true or false"}
         raise _InvalidFieldError(f"{where} is {_shown(value)}, expected {names[kind]}")
@@ -145,10 +145,9 @@ def _object(kind: Any, value: Any, where: str) -> Any:
     if not isinstance(value, dict):
         raise _InvalidFieldError(f"{where or 'the file'} is {_shown(value)}, expected an object")
     prefix, fields = f"{where}." if where else "", {field.name: field for field in dataclasses.fields(kind)}
-    for name in value:
-        if name not in fields:
-            raise _InvalidFieldError(f"unknown field {prefix}{name}")
     found = {}
+    if unknown := value.keys() - fields.keys():
+        raise _InvalidFieldError(f"unknown field {prefix}{min(unknown)}")
     for name, field in fields.items():
         if name in value:
             found[name] = _from_json(_hints(kind)[name], value[name], f"{prefix}{name}")
@@ -169,17 +168,6 @@ def _check_lengths(made: Any, prefix: str) -> Any:
             f"{prefix}heads is {made.heads}, but entropy has {len(made.entropy)} and peaked {len(made.peaked)} items"
         )
     return made
-
-
-def _number(value: Any, where: str) -> float:
-    if isinstance(value, str) and value in _NON_FINITE:
-        return _NON_FINITE[value]
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _InvalidFieldError(f"{where} is {_shown(value)}, expected a number")
-    try:
-        return float(value)
-    except OverflowError:
-        raise _InvalidFieldError(f"{where} is too large") from None
 
 
 def _shown(value: Any) -> str:

@@ -112,10 +112,8 @@ def draw_target(
     if str(target) in CONFIGS and not folder.is_dir():
         return draw_preset(str(target), shape, settings, inside)
     if settings:
-        raise ConfigError(
-            f"the settings of the model in {target} are fixed, but got {', '.join(settings)}\n"
-            f"fix: remove them, or use a preset instead of the folder"
-        )
+        fix = "remove them, or use a preset instead of the folder"
+        raise ConfigError(f"the settings of the model in {target} are fixed, but got {', '.join(settings)}\nfix: {fix}")
     fix = "use a run folder or the folder of a Hugging Face checkpoint"
     if folder.is_dir() and not (folder / "config.json").exists():
         raise ConfigError(f"{folder} contains no model: config.json is missing\nfix: {fix}")

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from normscope.errors import ConfigError
 
 _EXPECTED = "return model, batch  (or model, batch, loss: a function of the output)"
+_BATCH = "return a tensor for model(batch), a tuple for model(*batch), or a dict for model(**batch)"
 _MAX_LISTED = 12
 """How many functions to list in an error."""
 
@@ -77,11 +78,9 @@ def check_call(target: str, model: nn.Module, batch: Any) -> None:
         got = "a tensor" if isinstance(batch, Tensor) else f"a {type(batch).__name__} of {len(batch)}"
         fix = "return model, inputs, lambda output: F.cross_entropy(output, labels)  (the loss uses the labels)"
         if len(positional) < 2:
-            fix = "return a tensor for model(batch), a tuple for model(*batch), or a dict for model(**batch)"
-        raise ConfigError(
-            f"the batch of {target} is {got}, and {type(model).__name__}.forward{signature} {_misfit(error)}\n"
-            f"fix: {fix}"
-        ) from None
+            fix = _BATCH
+        wanted = f"{type(model).__name__}.forward{signature}"
+        raise ConfigError(f"the batch of {target} is {got}, and {wanted} {_misfit(error)}\nfix: {fix}") from None
 
 
 def _misfit(error: TypeError) -> str:
@@ -101,9 +100,8 @@ def _import_module(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise  # a module that it imports
-        raise ConfigError(
-            f"no module named {name!r}\nfix: use package.module:function or path/to/file.py:function"
-        ) from None
+        fix = "use package.module:function or path/to/file.py:function"
+        raise ConfigError(f"no module named {name!r}\nfix: {fix}") from None
 
 
 @contextmanager
@@ -146,10 +144,7 @@ def _checked(target: str, given: Any) -> tuple[nn.Module, Any, Callable[[Any], T
     if not isinstance(model, nn.Module):
         raise ConfigError(f"{target} must return a model first, but got {type(model).__name__}\nfix: {_EXPECTED}")
     if not isinstance(batch, Tensor | tuple | list | Mapping):
-        raise ConfigError(
-            f"{target} must return a batch second, but got {type(batch).__name__}\n"
-            f"fix: return a tensor for model(batch), a tuple for model(*batch), or a dict for model(**batch)"
-        )
+        raise ConfigError(f"{target} must return a batch second, but got {type(batch).__name__}\nfix: {_BATCH}")
     if loss is not None and not callable(loss):
         raise ConfigError(f"{target} must return a loss third, but got {type(loss).__name__}\nfix: {_EXPECTED}")
     return model, batch, loss

@@ -129,9 +129,8 @@ def xray_diff(
     """
     config = _config(settings)
     if not other and not config.execution:
-        raise ConfigError(
-            f"nothing to compare {one} with\nfix: add a second target, or --dtype bfloat16, --compile or --cached"
-        )
+        fix = "add a second target, or --dtype bfloat16, --compile or --cached"
+        raise ConfigError(f"nothing to compare {one} with\nfix: {fix}")
     config = dataclasses.replace(config, forward_only=config.forward_only or config.cached)  # for both sides
     plain = dataclasses.replace(config, dtype="float32", compile=False, cached=False)
     before = _records(one, plain, [])[-1]

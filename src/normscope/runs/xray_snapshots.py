@@ -10,12 +10,14 @@ from typing import Any, Self
 from torch import Tensor
 
 from normscope.diagnostics.collect.parameters import ParameterTracker
+from normscope.diagnostics.collect.products import UnregisteredParameters
 from normscope.diagnostics.collect.session import XraySession
 from normscope.diagnostics.findings import find
 from normscope.diagnostics.findings.finding import Finding
 from normscope.diagnostics.probe import Xray
-from normscope.diagnostics.record import TensorStats, XrayRecord
+from normscope.diagnostics.record import XrayRecord
 from normscope.diagnostics.record_json import load_record, record_text
+from normscope.diagnostics.tensor_stats import TensorStats
 from normscope.errors import FileError
 from normscope.models.gpt import GPT
 from normscope.storage.safe_folder import SafeFolder
@@ -85,7 +87,7 @@ class UpdateWatch:
 
     def __init__(self, model: GPT) -> None:
         # An empty session: gradients are measured by the x-ray, here only the weights.
-        self._model, self._weights = model, ParameterTracker(model, XraySession())
+        self._model, self._weights = model, ParameterTracker(model, XraySession(), UnregisteredParameters(model))
 
     def __enter__(self) -> Self:
         self._weights.start()

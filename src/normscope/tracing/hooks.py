@@ -1,8 +1,7 @@
 """Install hooks and remove them again. Copying or saving a hooked model does not take the hooks along."""
 
 from collections.abc import Callable
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 
 def noop(*_: Any) -> None:
@@ -36,10 +35,9 @@ class HookHandles:
 
     >>> import torch
     >>> layer = torch.nn.Linear(2, 2)
-    >>> with HookHandles() as handles:
-    ...     handles.add(layer.register_forward_hook(Hook(noop)))
-    ...     len(layer._forward_hooks)
-    1
+    >>> handles = HookHandles()
+    >>> handles.add(layer.register_forward_hook(Hook(noop)))
+    >>> handles.remove()
     >>> len(layer._forward_hooks)
     0
     """
@@ -58,9 +56,3 @@ class HookHandles:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
-        self.remove()

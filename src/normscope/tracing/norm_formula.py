@@ -1,6 +1,7 @@
 """Find out by experiment which formula a norm over the last axis computes, whatever its name and its code."""
 
 import contextlib
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -99,10 +100,8 @@ def _formula_of_width(module: nn.Module, width: int) -> NormFormula:
     form = replace(form, eps=eps, eps_name=name)
     for x in probe_inputs(form.eps, width):
         if not allclose(_result(copied, x), _formula(x, form, copied)):
-            raise UnknownNormError(
-                f"it is {form.statistic} for large inputs, but not for small ones: what keeps it from dividing by zero "
-                f"is not an eps under the square root"
-            )
+            what = f"it is {form.statistic} for large inputs, but not for small ones"
+            raise UnknownNormError(f"{what}: what keeps it from dividing by zero is not an eps under the square root")
     broken = torch.where(torch.arange(width) == 1, torch.nan, random_input((2, width), 1.0, torch.float32, seed=31))
     if not allclose(_result(copied, broken), _formula(broken, form, copied)):
         raise UnknownNormError("it replaces NaN by other values")
@@ -155,9 +154,9 @@ def probe_inputs(eps: float, width: int) -> list[Tensor]:
     small = math.sqrt(eps) if eps > 0 else 1e-4
     scales = (1.0, _LARGE, _HUGE, 1e-2, 3 * small, small, small / 10, _TINY, 0.0)
     shapes = _shapes(width)
-    return [
-        random_input(shapes[i % len(shapes)], scale, torch.float32, seed=3 + i) for i, scale in enumerate(scales)
-    ] + [random_input(shape, 1.0, torch.float32, seed=20) for shape in shapes]
+    cases = [(shapes[i % len(shapes)], scale, 3 + i) for i, scale in enumerate(scales)]
+    cases += [(shape, 1.0, 20) for shape in shapes]
+    return [random_input(shape, scale, torch.float32, seed) for shape, scale, seed in cases]
 
 
 def _result(module: nn.Module, x: Tensor) -> Tensor:
@@ -189,12 +188,8 @@ def _structure(copied: nn.Module, inputs: list[Tensor], results: list[Tensor]) -
 
 
 def _structures(parameters: list[str]) -> Iterator[NormFormula]:
-    orders: dict[int, list[tuple[str | None, str | None]]] = {
-        0: [(None, None)],
-        1: [(parameters[0], None)] if parameters else [],
-        2: [(parameters[0], parameters[-1]), (parameters[-1], parameters[0])] if parameters else [],
-    }
-    for gain, bias in orders[len(parameters)]:
+    known: list[str | None] = [*parameters, None, None]
+    for gain, bias in itertools.permutations(parameters) if len(parameters) == 2 else [known[:2]]:
         for offset in (0.0, 1.0) if gain else (0.0,):
             yield NormFormula("rms", gain, bias, offset)
             yield NormFormula("standardize", gain, bias, offset)

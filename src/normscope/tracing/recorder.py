@@ -42,10 +42,8 @@ def trace_model(model: nn.Module, inputs: Sequence[Any], options: Mapping[str, A
     if not isinstance(model, nn.Module):
         raise DtypeError(f"expected a torch module, but got {type(model).__name__}\nfix: pass the model itself")
     if not any(True for _ in tensors_in((tuple(inputs), dict(options)))):
-        raise ConfigError(
-            "tracing runs the model, but no tensor was given\n"
-            "fix: pass the model's inputs after it, for instance torch.randn(2, 5, 32), or tokens"
-        )
+        fix = "pass the model's inputs after it, for instance torch.randn(2, 5, 32), or tokens"
+        raise ConfigError(f"tracing runs the model, but no tensor was given\nfix: {fix}")
     fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
     try:
         with _fake_tensor_log_disabled():
@@ -75,10 +73,9 @@ def _raise_run_error(model: nn.Module, error: Exception) -> NoReturn:
     if isinstance(error, NormscopeError):
         raise error
     message = str(error).partition("\n")[0]
-    raise ConfigError(
-        f"{type(model).__name__} cannot be run on these inputs: {type(error).__name__}{message and f': {message}'}\n"
-        f"fix: pass the arguments that the model expects, in the shapes it expects"
-    ) from error
+    reason = f"{type(error).__name__}{message and f': {message}'}"
+    fix = "pass the arguments that the model expects, in the shapes it expects"
+    raise ConfigError(f"{type(model).__name__} cannot be run on these inputs: {reason}\nfix: {fix}") from error
 
 
 def _run(
@@ -166,8 +163,7 @@ class TraceRecorder(TraceObserver):
         result = call.run()
         if not call.frames:  # before the model's own call
             return result
-        versions = [version for _, version in before]
-        changed = [tensor for tensor, old in zip(tensors, versions, strict=True) if tensor_version(tensor) != old]
+        changed = [tensor for tensor, (_, old) in zip(tensors, before, strict=True) if tensor_version(tensor) != old]
         # A returned input was not computed: contiguous() of a contiguous tensor, dropout in eval mode.
         made = [tensor for tensor in tensors_in(result) if not any(tensor is other for other in tensors)]
         if made or changed:
@@ -207,17 +203,10 @@ class TraceRecorder(TraceObserver):
         """Return the trace of a pass with this result. Its outermost tensors are the outputs."""
         outputs = outermost_tensors(result)
         if not outputs:
-            raise ConfigError(
-                f"the model returns {type(result).__name__}, which contains no tensor\n"
-                f"fix: use a module that returns a tensor, or a tuple, a dict or a dataclass of tensors"
-            )
-        return ModelTrace(
-            tuple(self._calls),
-            tuple(self._ops),
-            tuple(self._inputs),
-            tuple(self._ref(tensor) for tensor in outputs),
-            self._parameter_sizes,
-        )
+            fix = "use a module that returns a tensor, or a tuple, a dict or a dataclass of tensors"
+            raise ConfigError(f"the model returns {type(result).__name__}, which contains no tensor\nfix: {fix}")
+        refs = tuple(self._ref(tensor) for tensor in outputs)
+        return ModelTrace(tuple(self._calls), tuple(self._ops), tuple(self._inputs), refs, self._parameter_sizes)
 
 
 def _reference_activation(name: str, *tensors: Tensor | None) -> Tensor:

@@ -118,37 +118,26 @@ class ModelTrace:
         """Return the tensors that enter a call from outside and depend on the model's inputs, each once."""
         inside = {op.index for op in self.ops_in(call)}
         found: dict[tuple[int | None, str | None], TensorRef] = {}
-        for op in self.ops_in(call):
-            for value in op.inputs:
-                is_external = value.argument is not None or (
-                    value.op is not None and value.op not in inside and self.depends_on_input[value.op]
-                )
-                if is_external:
-                    found.setdefault((value.op, value.argument), value)
+        for value in (value for op in self.ops_in(call) for value in op.inputs):
+            is_computed = value.op is not None and value.op not in inside and self.depends_on_input[value.op]
+            if value.argument is not None or is_computed:
+                found.setdefault((value.op, value.argument), value)
         return list(found.values())
 
     def subtrace(self, call: int) -> "ModelTrace":
         """Return the trace of one call. Tensors that enter from outside become its arguments."""
         ops = self.ops_in(call)
         position = {op.index: i for i, op in enumerate(ops)}
-        names = {
-            (value.op, value.argument): "input" if i == 0 else f"input {i + 1}"
-            for i, value in enumerate(self.inputs_of(call))
-        }
+        inputs = self.inputs_of(call)
+        names = {(value.op, value.argument): f"input {i + 1}" if i else "input" for i, value in enumerate(inputs)}
 
         def remap(value: TensorRef) -> TensorRef:
             if value.op in position:
                 return replace(value, op=position[value.op])
             return TensorRef(value.shape, None, names.get((value.op, value.argument)), value.parameter)
 
-        return replace(
-            self,
-            ops=tuple(
-                replace(op, index=i, inputs=tuple(remap(value) for value in op.inputs)) for i, op in enumerate(ops)
-            ),
-            inputs=tuple(remap(value) for value in self.inputs_of(call)),
-            outputs=(remap(self._output_of(ops)),),
-        )
+        inside = tuple(replace(op, index=i, inputs=tuple(map(remap, op.inputs))) for i, op in enumerate(ops))
+        return replace(self, ops=inside, inputs=tuple(map(remap, inputs)), outputs=(remap(self._output_of(ops)),))
 
     def _output_of(self, ops: list[Op]) -> TensorRef:
         """Return the last output of these ops that is used outside of them."""

@@ -12,6 +12,7 @@ from normscope.diagnostics import record
 from normscope.diagnostics.collect.attention import AttentionAccumulator
 from normscope.diagnostics.collect.fingerprints import Fingerprint
 from normscope.diagnostics.collect.norms import NormAccumulator
+from normscope.diagnostics.tensor_stats import ResidualJoin, TensorStats, UnitStats
 from normscope.ops.moments import ColumnStatistics, Moments
 
 _OUTLIERS = 5
@@ -26,10 +27,10 @@ class UnitAccumulator:
     columns: ColumnStatistics
     saturated: "np.ndarray[tuple[int], np.dtype[np.int64]] | None" = None
 
-    def finish(self, input_module: str | None = None) -> record.UnitStats:
+    def finish(self, input_module: str | None = None) -> UnitStats:
         rms = np.sqrt(self.columns.squares / max(1, self.columns.rows))
         largest = np.argsort(-self.columns.max_abs, kind="stable")[:_OUTLIERS]
-        return record.UnitStats(
+        return UnitStats(
             count=len(rms),
             samples=self.columns.rows,
             dead=self._dead,
@@ -68,7 +69,7 @@ class UnitsBySource:
         key = (source, tensor.shape[axis])
         self._sources[key] = add_units(self._sources.get(key), tensor, axis, bounds)
 
-    def finish(self) -> record.UnitStats:
+    def finish(self) -> UnitStats:
         """Return the statistics of the source with the most inactive units."""
         (source, _), worst = max(self._sources.items(), key=lambda item: item[1].idle)
         return worst.finish(source if len(self._sources) > 1 and source else None)
@@ -83,10 +84,9 @@ class JoinAccumulator:
     from_branch: str | None = None
     normalized: str | None = None
 
-    def finish(self) -> record.ResidualJoin:
-        return record.ResidualJoin(
-            self.stream.rms, self.branch.rms, self.total.rms, self.from_stream, self.from_branch, self.normalized
-        )
+    def finish(self) -> ResidualJoin:
+        sizes = self.stream.rms, self.branch.rms, self.total.rms
+        return ResidualJoin(*sizes, self.from_stream, self.from_branch, self.normalized)
 
 
 @dataclass
@@ -103,9 +103,8 @@ class ModuleAccumulator:
     output_shapes: tuple[tuple[int, ...], ...] = ()
     dtype: str | None = None
     training: bool | None = None
-    flops: int = 0
-    uncounted: bool = False
-    """Whether a function inside has an unknown number of flops."""
+    flops: int | None = 0
+    """None if a function inside has an unknown number of flops."""
     output_bytes: int = 0
     input: Moments | None = None
     output: Moments | None = None
@@ -153,7 +152,7 @@ class ModuleAccumulator:
         calls_per_batch = -(-self.calls // each)
         same = [item.name for item in fields(record.ModuleRecord) if hasattr(self, item.name)]
         finished = {name: _finish(getattr(self, name)) for name in same} | {
-            "flops": None if self.uncounted else self.flops // each,
+            "flops": None if self.flops is None else self.flops // each,
             "output_bytes": self.output_bytes // each,
             "saturated": None if self.saturated is None else self.saturated / max(1, count),
             "rms_by_call": tuple(self.rms_by_call[:calls_per_batch]) if calls_per_batch > 1 else (),
@@ -170,9 +169,9 @@ def _finish(value: Any) -> Any:
     return value.finish() if hasattr(value, "finish") else value
 
 
-def tensor_stats(moments: Moments) -> record.TensorStats:
+def tensor_stats(moments: Moments) -> TensorStats:
     total = max(1, moments.count + moments.non_finite)
-    return record.TensorStats(
+    return TensorStats(
         count=moments.count,
         mean=moments.mean,
         rms=moments.rms,
@@ -202,9 +201,8 @@ def add_units(
     rows = as_rows(tensor, axis)
     width = rows.shape[1]
     if accumulator is None or len(accumulator.columns.squares) != width:
-        accumulator = UnitAccumulator(
-            ColumnStatistics(width), None if bounds is None else np.zeros(width, dtype=np.int64)
-        )
+        saturated = None if bounds is None else np.zeros(width, dtype=np.int64)
+        accumulator = UnitAccumulator(ColumnStatistics(width), saturated)
     accumulator.columns.add(rows)
     if bounds is not None and accumulator.saturated is not None:
         accumulator.saturated += is_saturated(rows, bounds).sum(0).cpu().numpy()

@@ -95,8 +95,7 @@ class FunctionObserver(TraceObserver):
         if flops == 0:
             return
         for accumulator in {outer.accumulator.name: outer.accumulator for outer in frames}.values():
-            accumulator.flops += flops or 0
-            accumulator.uncounted = accumulator.uncounted or flops is None
+            accumulator.flops = None if flops is None or accumulator.flops is None else accumulator.flops + flops
 
     def _count_skipped_steps(self, args: tuple[Any, ...]) -> None:
         """The third argument is the scaler's found_inf: if it is set, the scaler skipped the step."""
@@ -185,8 +184,7 @@ class FunctionObserver(TraceObserver):
         total = session.registry.moments(result)
         assert stream.moments is not None
         assert branch.moments is not None
-        join.stream = join.stream.merge(stream.moments)
-        join.branch = join.branch.merge(branch.moments)
+        join.stream, join.branch = join.stream.merge(stream.moments), join.branch.merge(branch.moments)
         join.total = join.total.merge(total)
         join.from_stream = join.from_stream or next(iter(stream.producers or stream.scaled_from), None)
         join.from_branch = join.from_branch or next(iter(branch.producers or branch.scaled_from), None)

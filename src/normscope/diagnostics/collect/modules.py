@@ -14,6 +14,7 @@ from normscope.diagnostics.collect.norms import add_norm
 from normscope.diagnostics.collect.products import UnregisteredParameters
 from normscope.diagnostics.collect.session import CallFrame, XraySession
 from normscope.diagnostics.collect.tensors import in_backward, is_measurable, is_only_masked, is_readable, shape_of
+from normscope.diagnostics.module_names import is_inside
 from normscope.tracing.function_kinds import Role
 from normscope.tracing.module_kinds import activation_name, describe_class, has_channels_first, is_linear, is_norm
 from normscope.tracing.nested_tensors import tensors_in
@@ -76,10 +77,8 @@ class XrayObserver(FunctionObserver):
             self._session.notice(COMPILED)
         has_fast_path = isinstance(module, nn.TransformerEncoder | nn.TransformerEncoderLayer) and not module.training
         if has_fast_path and not (torch.is_grad_enabled() and any(p.requires_grad for p in module.parameters())):
-            self._session.notice(
-                f"{type(module).__name__} ran without torch's inference fast path, which hides its submodules; "
-                f"outputs at padded positions may differ from a run without the x-ray"
-            )
+            slow = f"{type(module).__name__} ran without torch's inference fast path, which hides its submodules"
+            self._session.notice(f"{slow}; outputs at padded positions may differ from a run without the x-ray")
 
     @torch.no_grad()
     def _take_inputs(self, frame: CallFrame, args: Any, kwargs: Any, is_outermost: bool) -> None:
@@ -178,10 +177,8 @@ class XrayObserver(FunctionObserver):
     def _take_non_finite(self, frame: CallFrame, outputs: list[Tensor]) -> None:
         """Find out whether a module produced non-finite outputs itself. Passing on a mask of -inf does not count."""
         accumulator, is_mask = frame.accumulator, all(is_only_masked(tensor) for tensor in outputs)
-        accumulator.only_negative_infinity = is_mask and (
-            accumulator.only_negative_infinity or not accumulator.has_non_finite
-        )
-        accumulator.has_non_finite = True
+        was_mask = accumulator.only_negative_infinity or not accumulator.has_non_finite
+        accumulator.only_negative_infinity, accumulator.has_non_finite = is_mask and was_mask, True
         if not frame.finite_inputs or (is_mask and frame.masked_inputs):
             return
         if not self._is_from_submodule(accumulator) and self._has_finite_weights(frame.module):
@@ -189,11 +186,8 @@ class XrayObserver(FunctionObserver):
 
     def _is_from_submodule(self, accumulator: ModuleAccumulator) -> bool:
         """Whether a submodule or function inside produced the non-finite values: only the innermost is reported."""
-        prefix = f"{accumulator.name}." if accumulator.name else ""
-        return any(
-            other.produced_non_finite and other is not accumulator and name.startswith(prefix)
-            for name, other in self._session.accumulators.items()
-        )
+        producers = (other for other in self._session.accumulators.values() if other.produced_non_finite)
+        return any(other is not accumulator and is_inside(other.name, accumulator.name) for other in producers)
 
     def _has_finite_weights(self, module: nn.Module) -> bool:
         if module not in self._finite_weights:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from normscope.diagnostics.record import NormStats
+from normscope.diagnostics.tensor_stats import NormStats
 from normscope.tracing.module_kinds import weight_of
 from normscope.tracing.norm_reduction import NormReduction, probe_reduction
 
@@ -62,9 +62,7 @@ def eps_of(module: nn.Module, x: Tensor) -> float | None:
 
 
 def has_running_stats(module: nn.Module) -> bool:
-    return isinstance(getattr(module, "running_mean", None), Tensor) and isinstance(
-        getattr(module, "running_var", None), Tensor
-    )
+    return all(isinstance(getattr(module, name, None), Tensor) for name in ("running_mean", "running_var"))
 
 
 def add_norm(accumulator: NormAccumulator | None, module: nn.Module, x: Tensor, channels: int) -> NormAccumulator:
@@ -75,9 +73,8 @@ def add_norm(accumulator: NormAccumulator | None, module: nn.Module, x: Tensor, 
     axes = () if accumulator.reduction is None else accumulator.reduction.reduced_axes
     if len(accumulator.variances) < _MAX_CALLS:
         is_centered = accumulator.reduction is not None and accumulator.reduction.is_centered
-        accumulator.variances.append(
-            _median_variance(x, axes, is_centered) if axes else float(x.float().square().mean())
-        )
+        variance = _median_variance(x, axes, is_centered) if axes else float(x.float().square().mean())
+        accumulator.variances.append(variance)
         count = _reduction_size(accumulator.reduction, module, x)
         accumulator.reduction_sizes += [] if count is None else [count]
     if 0 in axes and x.dim() == 3:

@@ -47,9 +47,7 @@ class _TrackedParameter:
 class ParameterTracker:
     """Track all parameters of a model, each once, under its first name."""
 
-    def __init__(
-        self, model: nn.Module, session: XraySession, unregistered: UnregisteredParameters | None = None
-    ) -> None:
+    def __init__(self, model: nn.Module, session: XraySession, unregistered: UnregisteredParameters) -> None:
         self._model, self._session, self._unregistered = model, session, unregistered
         self._tracked: dict[int, _TrackedParameter] = {}
         self._handles = HookHandles()
@@ -112,8 +110,7 @@ class ParameterTracker:
 
     def _take_step(self, optimizer: Optimizer) -> None:
         parameters = _parameters_of(optimizer)
-        if self._unregistered is not None:
-            self._unregistered.take_step(parameters)
+        self._unregistered.take_step(parameters)
         tracked = [p for p in parameters if id(p) in self._tracked]
         if not tracked:
             trained = [w.parameter for w in self._tracked.values() if w.parameter.requires_grad]

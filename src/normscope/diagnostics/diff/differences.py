@@ -4,7 +4,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from normscope.diagnostics.record import TensorStats, XrayRecord
+from normscope.diagnostics.record import XrayRecord
+from normscope.diagnostics.tensor_stats import TensorStats
 
 EPS = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 """Machine epsilon of each dtype."""

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from normscope.diagnostics.findings.finding import Finding, FindingKind, check
 from normscope.diagnostics.findings.record_view import RecordView
 from normscope.diagnostics.module_names import is_inside, module_ref, name_pattern, parent_name
-from normscope.diagnostics.record import ModuleRecord, ResidualJoin
+from normscope.diagnostics.record import ModuleRecord
+from normscope.diagnostics.tensor_stats import ResidualJoin
 
 VANISHING_ACTIVATIONS = FindingKind("""
 vanishing-activations: activation rms shrinks {factor} times from {first} to {last}

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from normscope.diagnostics.findings.finding import Finding, FindingKind, check
 from normscope.diagnostics.findings.record_view import RecordView
 from normscope.diagnostics.module_names import join_names
-from normscope.diagnostics.record import ModuleRecord, TensorStats
+from normscope.diagnostics.record import ModuleRecord
+from normscope.diagnostics.tensor_stats import TensorStats
 
 NON_FINITE_INPUT = FindingKind("""
 non-finite-input: {module} was given NaN or Inf{where}

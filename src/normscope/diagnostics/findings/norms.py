@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from normscope.diagnostics.findings.finding import Finding, FindingKind, check
 from normscope.diagnostics.findings.record_view import RecordView
 from normscope.diagnostics.module_names import module_ref
-from normscope.diagnostics.record import ModuleRecord, NormStats
+from normscope.diagnostics.record import ModuleRecord
+from normscope.diagnostics.tensor_stats import NormStats
 
 EPS_TOO_SMALL = FindingKind("""
 eps-too-small: the eps of {module} has no effect in {dtype}: an all-zero input gives NaN or Inf

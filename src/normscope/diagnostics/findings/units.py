@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from normscope.diagnostics.findings.finding import Finding, FindingKind, check
 from normscope.diagnostics.findings.record_view import RecordView, zero_weights_fix
-from normscope.diagnostics.record import ModuleRecord, UnitStats
+from normscope.diagnostics.record import ModuleRecord
+from normscope.diagnostics.tensor_stats import UnitStats
 
 DEAD_UNITS = FindingKind("""
 dead-units: {dead} of {units} units of {module}{call_site} are dead: zero for all {inputs} inputs

@@ -6,11 +6,10 @@ from markupsafe import Markup
 
 from normscope.diagnostics.findings.finding import SEVERITIES, Finding
 from normscope.diagnostics.record import XrayRecord
-from normscope.diagnostics.report import summary
+from normscope.diagnostics.report import summary, tables
 from normscope.diagnostics.report.over_steps import draw_step_charts
 from normscope.diagnostics.report.signal_chart import draw_signal_chart
 from normscope.diagnostics.report.signal_path import rms_of
-from normscope.diagnostics.report.tables import ModuleTable, describe_parameters, folded_names, output_size
 from normscope.errors import ConfigError
 from normscope.render.formatting import format_count, format_number, one_line
 from normscope.render.pages import render_page
@@ -33,24 +32,19 @@ def xray_page(records: XrayRecord | Sequence[XrayRecord], findings: Sequence[Fin
     return render_page(
         "diagnostics/report/xray.html",
         title=f"X-ray of {one_line(record.model)}",
-        passes=summary.describe_passes(record) + (f", last of {len(series)} x-rays" if len(series) > 1 else ""),
+        record=record,
+        findings=findings,
+        series=series,
         worst=next((severity for severity in SEVERITIES if any(f.severity == severity for f in findings)), "good"),
-        verdict=summary.verdict(record, findings),
-        facts=summary.key_facts(record),
-        groups=summary.group_by_kind(findings),
         mark=lambda severity: marks.get(severity, marks["note"]),
-        evidence=summary.format_evidence,
         anchor=lambda finding: f"f{numbers[id(finding)]}",
         signal_chart=Markup(draw_signal_chart(record, findings)),
         steps=draw_step_charts(series),
-        modules=ModuleTable(record, {finding.module for finding in findings if finding.module}),
-        parameters=describe_parameters(record),
-        notices=summary.notices(record),
-        versions=f"{summary.versions(record)}, record version {record.version}",
+        modules=tables.ModuleTable(record, {finding.module for finding in findings if finding.module}),
+        parameters=tables.describe_parameters(record),
+        summary=summary,
+        tables=tables,
         count=format_count,
         number=format_number,
         rms=rms_of,
-        shape=summary.format_shape,
-        output_size=output_size,
-        folded_names=folded_names,
     )

@@ -11,7 +11,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from normscope.diagnostics.module_names import outer_names
-from normscope.diagnostics.record import ModuleRecord, ResidualJoin, TensorStats, XrayRecord
+from normscope.diagnostics.record import ModuleRecord, XrayRecord
+from normscope.diagnostics.tensor_stats import ResidualJoin, TensorStats
 
 
 @dataclass(frozen=True)

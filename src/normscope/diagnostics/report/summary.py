@@ -40,10 +40,9 @@ def group_by_kind(findings: Sequence[Finding]) -> list[list[Finding]]:
 
 def format_evidence(finding: Finding) -> list[tuple[str, str]]:
     """The evidence of a finding as (name, formatted value) pairs."""
-    return [
-        (one_line(name.replace("_", " ")), one_line(value) if isinstance(value, str) else _plain(value))
-        for name, value in finding.evidence.items()
-    ]
+    known = finding.evidence.items()
+    texts = [(name.replace("_", " "), value if isinstance(value, str) else _plain(value)) for name, value in known]
+    return [(one_line(name), one_line(text)) for name, text in texts]
 
 
 def key_facts(record: XrayRecord) -> list[tuple[str, str]]:
@@ -77,9 +76,7 @@ def unused_names(record: XrayRecord) -> list[str]:
     groups: dict[str, list[str]] = {}
     for module in unused_modules(record):
         groups.setdefault(re.sub(r"\d+", "*", module.name), []).append(f"{module.name or record.model} ({module.kind})")
-    return [
-        one_line(names[0]) + (f" and {len(names) - 1} similar" if len(names) > 1 else "") for names in groups.values()
-    ]
+    return [one_line(one) + (f" and {len(more)} similar" if more else "") for one, *more in groups.values()]
 
 
 def notices(record: XrayRecord) -> list[str]:

@@ -9,10 +9,11 @@ from rich.console import Console
 from rich.text import Text
 
 from normscope.diagnostics.findings.finding import SEVERITIES, Finding
-from normscope.diagnostics.record import TensorStats, XrayRecord
+from normscope.diagnostics.record import XrayRecord
 from normscope.diagnostics.report import summary
 from normscope.diagnostics.report.module_tree import ModuleNode, build_tree, fold
 from normscope.diagnostics.report.signal_path import SignalPoint, position_of, rms_of, signal_path, subsample
+from normscope.diagnostics.tensor_stats import TensorStats
 from normscope.render.console import SafeConsole
 from normscope.render.formatting import format_count, format_number, one_line
 from normscope.render.text_columns import UNICODE, Glyphs, LogBars, fit_left, fit_right, glyphs_for, join_sections, wrap
