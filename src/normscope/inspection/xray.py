@@ -4,7 +4,7 @@ import dataclasses
 import difflib
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -20,15 +20,9 @@ from normscope.diagnostics.record import XrayRecord
 from normscope.diagnostics.record_json import load_record
 from normscope.diagnostics.report.page import xray_page
 from normscope.errors import ConfigError, FileError, NormscopeError
+from normscope.inspection import xray_targets
 from normscope.inspection.arguments import check_model_settings, is_huggingface, preserve_rng
 from normscope.inspection.user_function import is_function, user_code_errors
-from normscope.inspection.xray_targets import (
-    XrayTarget,
-    target_from_function,
-    target_from_huggingface,
-    target_from_preset,
-    target_from_run,
-)
 from normscope.models.presets import PRESETS
 from normscope.runtime.devices import check_compile
 
@@ -164,22 +158,23 @@ def _records(target: str | Path, config: XrayConfig, options: Sequence[str]) -> 
     return [load_record(one) for one in saved]
 
 
-def _load_target(target: str, config: XrayConfig) -> XrayTarget:
+def _load_target(target: str, config: XrayConfig) -> xray_targets.XrayTarget:
     if target in PRESETS and not Path(target).is_dir():
-        return target_from_preset(target, config.depth, config.model, config.seed)
+        return xray_targets.from_preset(target, config.depth, config.model, config.seed)
     of_preset = XrayConfig(depth=config.depth, model=config.model)
     if options := _given_options(of_preset):
         raise ConfigError(f"{options[0]} applies only to presets, not to {target}\nfix: remove it")
     if is_function(target):
-        return target_from_function(target, config.seed)
+        return xray_targets.from_function(target, config.seed)
     path = Path(target)
     if not path.is_dir():
         raise _no_target(target)
-    try:
+    is_theirs = False
+    with suppress(FileError):  # opening the run reports it
         is_theirs = is_huggingface(path)
-    except FileError:  # opening the run reports it
-        is_theirs = False
-    return target_from_huggingface(path, config.seed) if is_theirs else target_from_run(path, config.checkpoint)
+    if is_theirs:
+        return xray_targets.from_huggingface(path, config.seed)
+    return xray_targets.from_run(path, config.checkpoint)
 
 
 def _no_target(target: str) -> ConfigError:
@@ -193,7 +188,7 @@ def _no_target(target: str) -> ConfigError:
     return ConfigError(f"no such target: {target!r}\nfix: {f'did you mean {close[0]!r}?' if close else kinds}")
 
 
-def take_xray(target: XrayTarget, config: XrayConfig) -> XrayRecord:
+def take_xray(target: xray_targets.XrayTarget, config: XrayConfig) -> XrayRecord:
     """Take an x-ray. Errors of the model name the module in which they happened."""
     if config.cached and target.cached is None:
         raise ConfigError(f"--cached needs a GPT of normscope, but got {target.label}\nfix: remove --cached")
@@ -228,7 +223,7 @@ def take_xray(target: XrayTarget, config: XrayConfig) -> XrayRecord:
     return dataclasses.replace(xray.record, notices=notices, steps_before=target.steps)
 
 
-def _run(target: XrayTarget, config: XrayConfig) -> None:
+def _run(target: xray_targets.XrayTarget, config: XrayConfig) -> None:
     if config.cached:
         assert target.cached is not None
         target.model.eval()

@@ -58,7 +58,7 @@ class XrayTarget:
     steps: int | None = None
 
 
-def target_from_run(folder: Path, checkpoint: str | int) -> XrayTarget:
+def from_run(folder: Path, checkpoint: str | int) -> XrayTarget:
     """A checkpoint of a run, on the first batches of its validation data. Only reads the run folder."""
     run = Run.open(folder)
     model, done = run.load_model(checkpoint)
@@ -78,7 +78,7 @@ def target_from_run(folder: Path, checkpoint: str | int) -> XrayTarget:
     return dataclasses.replace(subject, steps=done)
 
 
-def target_from_preset(name: str, depth: int | None, settings: Mapping[str, Any], seed: int) -> XrayTarget:
+def from_preset(name: str, depth: int | None, settings: Mapping[str, Any], seed: int) -> XrayTarget:
     """A preset at initialization, as `normscope train --preset NAME` starts, on random tokens."""
     chosen = recipe("dial", depth)
     config = preset(name, **{"vocab_size": chosen.vocab_size, **chosen.model, **settings})
@@ -92,7 +92,7 @@ def target_from_preset(name: str, depth: int | None, settings: Mapping[str, Any]
     return _of_gpt(f"{name} of depth {config.depth}", model, tokens, lambda: optimizer.step(1.0))
 
 
-def target_from_huggingface(folder: Path, seed: int) -> XrayTarget:
+def from_huggingface(folder: Path, seed: int) -> XrayTarget:
     """A Hugging Face model folder: loaded as a GPT of normscope if supported, otherwise with transformers."""
     try:
         model = load_huggingface(folder)
@@ -104,7 +104,7 @@ def target_from_huggingface(folder: Path, seed: int) -> XrayTarget:
     return _of_gpt(str(folder), model, tokens, _adamw_step(model))
 
 
-def target_from_function(target: str, seed: int) -> XrayTarget:
+def from_function(target: str, seed: int) -> XrayTarget:
     """The model and batch that a user function returns; without a loss, one is derived from the output."""
     torch.manual_seed(seed)  # the same model and batch each time
     model, batch, loss_of = call_function(target)

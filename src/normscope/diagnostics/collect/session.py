@@ -12,7 +12,7 @@ from normscope.diagnostics.collect.accumulators import ModuleAccumulator
 from normscope.diagnostics.collect.losses import LossTracker
 from normscope.diagnostics.collect.tensors import JoinLocation, TensorRegistry, is_measurable
 from normscope.tracing.hooks import Hook, HookHandles
-from normscope.tracing.lineage import TensorLineage
+from normscope.tracing.tensor_table import TensorLineage
 
 _Result = TypeVar("_Result")
 
