@@ -1,6 +1,21 @@
 """Find problems in a model: `find(record)` checks an x-ray and returns findings with their module, evidence and fix.
 
-To add a finding, write its text as a `FindingKind` and its rule as a check, in the file of its topic or in a new one.
+To add a finding, write its text as a `FindingKind` and its rule as a check, in the file of its topic or in a new one:
+
+    NEVER_RAN = FindingKind('''
+    never-ran: {module} never ran; it has {parameters} parameters
+    why: It takes up memory.
+    fix: call it in forward, or remove it
+    ''')
+
+    @check("structural")
+    def check_unused_modules(view: RecordView) -> Iterator[Finding]:
+        for module in view.modules.values():
+            if module.order is None and module.parameters:
+                yield NEVER_RAN.at(module, {"parameters": module.parameter_count}, "note")
+
+`RecordView` lists the modules that ran, linear layers, norms, attentions, residual additions, parameters and matrices,
+and which modules read an output; `ModuleRecord` and `ParameterRecord` have the rest.
 """
 
 import pkgutil
