@@ -185,10 +185,9 @@ def join_settings(options: Mapping[str, Any], texts: Iterable[str]) -> dict[str,
     {'width': 8, 'norm': 'layer'}
     """
     settings = parse_settings(texts)
-    for name, value in options.items():
-        if name in settings:
-            twice = f"{option_name(name)} {value} and --model {name}={settings[name]}"
-            raise ConfigError(f"the model setting {name} is given twice: {twice}\nfix: give it once")
+    if twice := options.keys() & settings.keys():
+        name = min(twice)
+        raise ConfigError(f"{name} is given twice: as {option_name(name)} and in --model\nfix: give it once")
     return {**options, **settings}
 
 
