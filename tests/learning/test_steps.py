@@ -93,19 +93,14 @@ def doubled(x: Tensor) -> Tensor:
     )
 
 
-def inputs(x: Tensor) -> Lesson:
+def topic(x: Tensor) -> Lesson:
+    """About   {count} numbers."""
     return Lesson({"x": x}, {"count": 2}, "A note.")
 
 
 def test_a_reference_that_differs_is_reported() -> None:
-    worked = Topic(
-        "topic",
-        "one line",
-        title="{count} numbers",
-        description="About   {count} numbers.",
-        example=[1.0, 3.0],
-        check=lambda x: x,
-    )(inputs).explain()
+    described = Topic("one line", title="{count} numbers", example=[1.0, 3.0], check=lambda x: x)
+    worked = described(topic).explain()
     assert (worked.title, worked.description) == ("2 numbers", "About 2 numbers. A note.")
     assert wrong(worked) == [("doubled", "half as much", 3.0)]
     assert worked.steps[0].description == "Twice x, of 2 numbers."

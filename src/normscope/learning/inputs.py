@@ -131,28 +131,26 @@ def _short(text: str, longest: int = 50) -> str:
     return repr(text if len(text) <= longest else f"{text[:longest]}...")
 
 
-def check_rank(x: Tensor, layer: str, least: int, most: int | None = None, example: str = "") -> Tensor:
-    """Return the tensor if it has a valid number of dimensions."""
-    if x.dim() >= least and (most is None or x.dim() <= most):
-        return x
-    expected = f"{least} or more" if most is None else str(least)
-    dimensions = "dimension" if expected == "1" else "dimensions"
+def needs_rank(layer: str, least: int, most: int = 99, example: str = "") -> Callable[[Tensor], Tensor]:
+    """Return a check of tensors with a valid number of dimensions."""
+    dimensions = f"{least} dimensions" if least == most else f"{least} or more dimensions"
     example = example or ("[" * least + "1, 2" + "]" * least)
-    raise ShapeError(
-        f"{layer} expects a tensor of {expected} {dimensions}, but got {x.dim()}: shape {tuple(x.shape)}"
-        f'\nfix: pass --input "{example}", or a .npy file with {expected} {dimensions}'
-    )
 
+    def check(x: Tensor) -> Tensor:
+        if not least <= x.dim() <= most:
+            raise ShapeError(
+                f"{layer} expects a tensor of {dimensions}, but got {x.dim()}: shape {tuple(x.shape)}"
+                f'\nfix: pass --input "{example}", or a .npy file with {dimensions}'
+            )
+        return x
 
-def needs_rank(layer: str, least: int, example: str = "") -> Callable[[Tensor], Tensor]:
-    """Return a check of tensors with at least so many dimensions."""
-    return lambda x: check_rank(x, layer, least, example=example)
+    return check
 
 
 def needs_sequences(layer: str) -> Callable[[Tensor], Tensor]:
     """Return a check of batches of sequences, (b, s, d); a single sequence, (s, d), becomes a batch of one."""
-    example = "[[[1, 0], [0, 1], [1, 1]]]"
-    return lambda x: check_rank(x.unsqueeze(0) if x.dim() == 2 else x, layer, least=3, most=3, example=example)
+    check = needs_rank(layer, 3, most=3, example="[[[1, 0], [0, 1], [1, 1]]]")
+    return lambda x: check(x.unsqueeze(0) if x.dim() == 2 else x)
 
 
 def format_number(number: float) -> str:

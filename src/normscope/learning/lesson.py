@@ -1,6 +1,7 @@
 """Topics: steps that are run, shown and compared with references.
 
 A topic is a file of `topics`: its steps in order, then a function with the decorator `Topic` that returns their inputs.
+Its name is the topic's, and its docstring the description.
 
 A step is a function. Its arguments are named after inputs and earlier steps. Its name is the step's title, its
 docstring the description, and its body, read from the source file, the code that is shown: what a reader sees is what
@@ -10,12 +11,14 @@ was run. Each step is also run in float64, and compared with reference implement
 import ast
 import copy
 import inspect
+import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -87,21 +90,17 @@ class Topic:
     the input `is_example`.
 
     Args:
-        name: its name on the command line.
         summary: one line for the list of topics.
         title: the layer, and its scope if it has one; like the description, with {names} of inputs filled in.
-        description: what the layer does.
         example: the default input.
         check: checks an input, and may convert it.
         axes: names of the dimensions of x and of the results, by their number.
         digits: decimals to show.
     """
 
-    name: str
     summary: str
     _: KW_ONLY
     title: str
-    description: str
     example: Any
     check: Callable[[Tensor], Any]
     axes: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
@@ -112,6 +111,11 @@ class Topic:
     def __call__(self, inputs: Callable[..., Lesson]) -> "Topic":
         steps = [value for value in inputs.__globals__.values() if isinstance(value, Step)]
         return replace(self, inputs=inputs, steps=steps)
+
+    @property
+    def name(self) -> str:
+        """Its name on the command line."""
+        return self.inputs.__name__.replace("_", "-")
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -149,7 +153,7 @@ class Topic:
                         checks=tuple(_checks(work, names, wide)),
                     )
                 )
-        description = fill(f"{self.description} {lesson.note}", names)
+        description = fill(f"{self.inputs.__doc__} {lesson.note}", names)
         return Explanation(self.name, fill(self.title, names), description, given, tuple(steps), self.digits)
 
 
@@ -194,27 +198,20 @@ def source_code(function: Callable[..., Any]) -> str:
     source = textwrap.dedent(inspect.getsource(function))
     definition = ast.parse(source).body[0]
     assert isinstance(definition, ast.FunctionDef)
-    lines = source.splitlines()
-    parts = []
-    for statement in definition.body[1:]:  # the first is the docstring
-        assert statement.end_lineno is not None
-        text = textwrap.dedent("\n".join(lines[statement.lineno - 1 : statement.end_lineno]))
-        if isinstance(statement, ast.Return):
-            text = f"{function.__name__} = {text.removeprefix('return ')}"
-        parts.append(text)
-    return "\n".join(parts)
+    body = source.splitlines()[definition.body[1].lineno - 1 :]  # the first statement is the docstring
+    return re.sub("^return ", f"{function.__name__} = ", textwrap.dedent("\n".join(body)), flags=re.MULTILINE)
 
 
 def _checks(work: Step, names: Namespace, wide: Namespace) -> list[ReferenceCheck]:
     ours = names[work.name]
     others = {name: call(function, names) for name, function in work.references.items()}
-    others = {name: theirs for name, theirs in others.items() if theirs is not None}
     if isinstance(ours, Tensor) and ours.dtype == torch.float32:
         others["float64"] = wide[work.name]
     fixed = None if work.tolerance is None else call(work.tolerance, names)
     return [
         ReferenceCheck(name, max_difference(ours, theirs), _tolerance(theirs) if fixed is None else fixed)
         for name, theirs in others.items()
+        if theirs is not None
     ]
 
 
@@ -234,8 +231,7 @@ def max_difference(ours: Any, theirs: Any) -> float:
 
 def _tolerance(theirs: Any) -> float:
     size = _double(theirs).abs()
-    finite = size[size.isfinite()]
-    return TOLERANCE * max(1.0, float(finite.max()) if finite.numel() else 0.0)
+    return TOLERANCE * float(size.where(size.isfinite(), 0.0).clamp(min=1.0).max())
 
 
 def _double(value: Any) -> Tensor:
@@ -263,10 +259,6 @@ def _content(value: Any) -> Any:
     """Return numbers as an array, anything else as text."""
     if isinstance(value, Tensor):
         return value.detach().numpy().copy()  # a later step may modify it in place
-    if isinstance(value, bool) or value is None:
-        return str(value)
     if isinstance(value, nn.Module):
         return f"{type(value).__name__}({value.extra_repr()})"
-    if isinstance(value, int | float):
-        return torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else torch.int64).numpy()
-    return str(value)
+    return np.asarray(value) if type(value) in (int, float) else str(value)

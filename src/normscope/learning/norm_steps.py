@@ -1,7 +1,7 @@
 """The steps that the norms share: mean, variance, standardize, affine."""
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -56,13 +56,16 @@ def channel_shape(x: Tensor) -> Dims:
     return (1, x.shape[1], *(1,) * (x.dim() - 2))
 
 
-def torch_layers(layers: Mapping[type[nn.Module], Collection[int]]) -> References:
-    """Return references to torch's layers, each for tensors with these numbers of dimensions."""
+def layer_references(*layers: type[nn.Module], axis: int = 1, **options: Any) -> References:
+    """Return references to layers with one weight per index of an axis; BatchNorm2d and the like take one rank only."""
+    ranks = {"1d": (2, 3), "2d": (4,), "3d": (5,)}
 
-    def reference(layer: type[nn.Module], dims: Collection[int]) -> Callable[[Tensor, float], Tensor | None]:
-        return lambda x, eps: layer(x.shape[1], eps, affine=True)(x) if x.dim() in dims else None
+    def reference(layer: type[nn.Module]) -> Callable[[Tensor, float], Tensor | None]:
+        fits = ranks.get(layer.__name__[-2:], range(99))
+        return lambda x, eps: layer(x.shape[axis], eps, **options)(x) if x.dim() in fits else None
 
-    return {f"torch.nn.{layer.__name__}": reference(layer, dims) for layer, dims in layers.items()}
+    packages = {True: "torch.nn", False: "normscope"}
+    return {f"{packages[layer.__module__.startswith('torch.')]}.{layer.__name__}": reference(layer) for layer in layers}
 
 
 def has_positions(x: Tensor) -> bool:

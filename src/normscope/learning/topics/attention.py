@@ -97,16 +97,15 @@ def result(concatenated: Tensor, out_weight: Tensor) -> Tensor:
 
 
 @Topic(
-    "attention",
     "scores, mask, softmax, weighted values",
     title="Causal attention",
-    description="""Attention exchanges information between tokens. The query of each token is compared with the keys of
-    all earlier tokens and its own; the output is the weighted mean of their values.""",
     example=(((1.0, 0.0, 1.0, 0.0), (0.0, 2.0, 0.0, 1.0), (1.0, 1.0, -1.0, 0.0)),),
     check=needs_sequences("attention"),
     axes=TEXT_AXES,
 )
 def attention(x: Tensor, is_example: bool, heads: int | None = None) -> Lesson:
+    """Attention exchanges information between tokens. The query of each token is compared with the keys of all earlier
+    tokens and its own; the output is the weighted mean of their values."""
     heads = resolve_heads(x.shape[-1], heads)
     if x.shape[0] * heads * x.shape[1] ** 2 > MAX_SCORES:
         raise ShapeError(

@@ -8,7 +8,7 @@ from normscope.blocks.norm import BatchNorm
 from normscope.learning import norm_steps
 from normscope.learning.inputs import IMAGE_AXES, needs_rank
 from normscope.learning.lesson import Lesson, Step, Topic
-from normscope.learning.norm_steps import IMAGES, channel_lesson, has_positions, torch_layers
+from normscope.learning.norm_steps import IMAGES, channel_lesson, has_positions, layer_references
 
 
 def after_one_batch(x: Tensor, eps: float) -> BatchNorm:
@@ -22,12 +22,7 @@ mean, variance = norm_steps.mean, norm_steps.variance
 standardized = Step(
     {"torch.nn.functional.batch_norm": lambda x, eps: F.batch_norm(x, None, None, training=True, eps=eps)}
 )(norm_steps.standardized)
-result = Step(
-    {
-        **torch_layers({nn.BatchNorm1d: (2, 3), nn.BatchNorm2d: (4,), nn.BatchNorm3d: (5,)}),
-        "normscope.BatchNorm": lambda x, eps: BatchNorm(x.shape[1], eps)(x),
-    }
-)(norm_steps.result)
+result = Step(layer_references(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, BatchNorm))(norm_steps.result)
 
 
 @Step({"normscope.BatchNorm's buffer": lambda x, eps: after_one_batch(x, eps).get_buffer("running_mean")}, axes="c")
@@ -55,16 +50,15 @@ def batch_of_one(x: Tensor, dims: tuple[int, ...], eps: float) -> Tensor:
 
 
 @Topic(
-    "batchnorm",
     "normalize each channel over the batch",
     title="BatchNorm, over [n] c [...]",
-    description="""Each channel is centered and scaled by its mean and variance over all samples of the batch and all
-    positions. So BatchNorm needs a batch that is large enough for good statistics, and running statistics for
-    inference on single samples.""",
     example=IMAGES,
     check=needs_rank("BatchNorm", 2, example="[[1, 2], [3, 4]]"),
     axes=IMAGE_AXES,
     digits=6,
 )
 def batchnorm(x: Tensor, eps: float = 1e-5) -> Lesson:
+    """Each channel is centered and scaled by its mean and variance over all samples of the batch and all positions. So
+    BatchNorm needs a batch that is large enough for good statistics, and running statistics for inference on single
+    samples."""
     return channel_lesson("BatchNorm", x, eps, dims=(0, *range(2, x.dim())), show_count=True)

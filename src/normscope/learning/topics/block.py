@@ -63,16 +63,15 @@ def make_block(width: int, heads: int, eps: float, wiring: str = "pre") -> Block
 
 
 @Topic(
-    "block",
     "attention and MLP around a residual stream",
     title="A transformer block, pre-norm",
-    description="""A block applies attention, which mixes tokens, and then an MLP, which processes each token
-    separately. Each reads a normalized copy of the residual stream and adds its output to the stream. The weights
-    are those of a newly initialized block.""",
     example=TOKENS,
     check=needs_sequences("a block"),
     axes=TEXT_AXES,
 )
 def block(x: Tensor, eps: float = 1e-5, heads: int | None = None) -> Lesson:
+    """A block applies attention, which mixes tokens, and then an MLP, which processes each token separately. Each reads
+    a normalized copy of the residual stream and adds its output to the stream. The weights are those of a newly
+    initialized block."""
     whole = make_block(x.shape[-1], resolve_heads(x.shape[-1], heads), eps)
     return Lesson({"x": x, "attention": whole.attention, "mlp": whole.mlp, "eps": eps}, {"block": whole})

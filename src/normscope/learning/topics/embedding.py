@@ -66,15 +66,14 @@ def check_token_ids(x: Tensor) -> Tensor:
 
 
 @Topic(
-    "embedding",
     "one vector per token",
     title="Embedding",
-    description="""An embedding maps each token of the vocabulary (here {vocab_size}) to its own learned vector (here of
-    width {width}). It is the first layer of a language model: token ids in, vectors out.""",
     example=((1.0, 2.0, 4.0), (5.0, 1.0, 1.0)),
     check=check_token_ids,
 )
 def embedding(x: Tensor) -> Lesson:
+    """An embedding maps each token of the vocabulary (here {vocab_size}) to its own learned vector (here of width
+    {width}). It is the first layer of a language model: token ids in, vectors out."""
     vocab_size, width = max(6, int(x.max()) + 1), 4
     table = seeded(lambda: Embedding(vocab_size, width))
     return Lesson({"tokens": x, "weight": table.weight.detach()}, {"vocab_size": vocab_size, "width": width})

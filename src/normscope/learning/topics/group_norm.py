@@ -71,17 +71,16 @@ def default_groups(x: Tensor) -> int:
 
 
 @Topic(
-    "groupnorm",
     "normalize groups of channels of each sample",
     title="GroupNorm, over n (g [c]) [...]",
-    description="""The channels of each sample are split into groups, and each group is centered and scaled by its own
-    mean and variance. The extremes are InstanceNorm (one channel per group) and LayerNorm (one group). Samples are
-    independent of each other. Weight and bias are per channel, not per group.""",
     example=torch.arange(16.0).reshape(1, 4, 2, 2).tolist(),
     check=needs_rank("GroupNorm", 2, example="[[1, 2, 3, 4]]"),
     axes=IMAGE_AXES,
 )
 def groupnorm(x: Tensor, eps: float = 1e-5, groups: int | None = None) -> Lesson:
+    """The channels of each sample are split into groups, and each group is centered and scaled by its own mean and
+    variance. The extremes are InstanceNorm (one channel per group) and LayerNorm (one group). Samples are independent
+    of each other. Weight and bias are per channel, not per group."""
     groups = check_divisor("groups", f"{x.shape[1]} channels are", x.shape[1], default_groups(x), groups)
     if x.numel() == x.shape[0] * groups and x.shape[0] == 1:
         raise ShapeError(

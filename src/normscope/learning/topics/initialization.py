@@ -149,17 +149,16 @@ def check_sizes(x: Tensor) -> tuple[int, int]:
 
 
 @Topic(
-    "init",
     "initialization: Glorot variance and truncation",
     title="Initialization of a linear layer, {d_in} to {d_out}: truncated Glorot",
-    description="""Initial weights are random, but their scale matters: if they are too small, signals and gradients
-    vanish from layer to layer; if they are too large, they explode. Glorot's variance approximately preserves both,
-    and truncation at three standard deviations avoids rare huge weights.""",
     example=(768.0, 3072.0),  # the up projection of GPT-2's MLP
     check=check_sizes,
     digits=6,
 )
 def init(x: tuple[int, int]) -> Lesson:
+    """Initial weights are random, but their scale matters: if they are too small, signals and gradients vanish from
+    layer to layer; if they are too large, they explode. Glorot's variance approximately preserves both, and truncation
+    at three standard deviations avoids rare huge weights."""
     d_in, d_out = x
     hidden = {
         "weight": seeded(lambda: Linear(d_in, d_out).weight.detach()),

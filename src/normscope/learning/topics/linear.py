@@ -44,15 +44,14 @@ def result(sums: Tensor, bias: Tensor) -> Tensor:
 
 
 @Topic(
-    "linear",
     "weighted sums of features",
     title="Linear",
-    description="""A linear layer changes the number of features, here from {width} to 3: y = x W^T + b. Each output is
-    a weighted sum of all inputs of its row; rows are independent.""",
     example=((1.8, 80.0), (1.6, 50.0)),
     check=needs_rank("Linear", 1),
 )
 def linear(x: Tensor, is_example: bool) -> Lesson:
+    """A linear layer changes the number of features, here from {width} to 3: y = x W^T + b. Each output is a weighted
+    sum of all inputs of its row; rows are independent."""
     width, weight = x.shape[-1], torch.tensor(EXAMPLE_WEIGHT)
     note = "The example maps the height and weight of two people to three outputs each."
     if not is_example:

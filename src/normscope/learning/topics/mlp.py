@@ -37,16 +37,15 @@ def result(activated: Tensor, down_weight: Tensor) -> Tensor:
 
 
 @Topic(
-    "mlp",
     "up projection, ReLU^2, down projection",
     title="MLP with ReLU^2",
-    description="""The MLP processes each token separately; only attention mixes tokens. It projects up to four times
-    the width, applies ReLU^2, and projects down again, without biases.""",
     example=TOKENS,
     check=needs_rank("MLP", 1),
     axes=TEXT_AXES,
 )
 def mlp(x: Tensor, is_example: bool) -> Lesson:
+    """The MLP processes each token separately; only attention mixes tokens. It projects up to four times the width,
+    applies ReLU^2, and projects down again, without biases."""
     layer = seeded(lambda: MLP(x.shape[-1]))
     if is_example:
         nn.init.ones_(layer.up.weight)

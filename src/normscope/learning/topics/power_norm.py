@@ -100,17 +100,16 @@ def second_x_grad(
 
 
 @Topic(
-    "powernorm",
     "BatchNorm for text, by a running mean square",
     title="PowerNorm, over [...] d",
-    description="""BatchNorm for text. Each feature is divided by the root of its mean square over all tokens: not that
-    of the current batch, which fluctuates strongly for text, but a running estimate from earlier batches, in
-    training, too. There is no centering, and the backward pass is an approximation (Shen et al. 2020).""",
     example=TOKENS,
     check=needs_rank("PowerNorm", 2),
     axes=TEXT_AXES,
 )
 def powernorm(x: Tensor, eps: float = 1e-5) -> Lesson:
+    """BatchNorm for text. Each feature is divided by the root of its mean square over all tokens: not that of the
+    current batch, which fluctuates strongly for text, but a running estimate from earlier batches, in training, too.
+    There is no centering, and the backward pass is an approximation (Shen et al. 2020)."""
     one, zero = torch.ones(x.shape[-1]), torch.zeros(x.shape[-1])
     state = {"x": x, "running_square": one, "running_nu": zero}
     return Lesson({**state, "weight": one, "bias": zero, "eps": eps, "dims": tuple(range(x.dim() - 1))})

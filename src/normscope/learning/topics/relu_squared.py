@@ -46,14 +46,13 @@ def comparison(x: Tensor, relu: Tensor, result: Tensor, gelu: Tensor) -> Tensor:
 
 
 @Topic(
-    "relu2",
     "ReLU squared, compared with ReLU and GELU",
     title="ReLU^2",
-    description="""An MLP needs a nonlinear activation: without one, any number of layers would be a single linear one.
-    ReLU^2 is 0 below zero, which keeps most neurons inactive, and a parabola above, which reduces weak signals and
-    amplifies strong ones. It needs neither exp nor tanh.""",
     example=(-5.0, -2.0, 0.0, 0.1, 0.5, 1.0, 2.0, 3.0),
     check=needs_rank("ReLU^2", 1),
 )
 def relu2(x: Tensor) -> Lesson:
+    """An MLP needs a nonlinear activation: without one, any number of layers would be a single linear one. ReLU^2 is 0
+    below zero, which keeps most neurons inactive, and a parabola above, which reduces weak signals and amplifies strong
+    ones. It needs neither exp nor tanh."""
     return Lesson({"x": x})

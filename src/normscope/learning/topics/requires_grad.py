@@ -77,13 +77,12 @@ def parameters_and_buffers() -> str:
 
 
 @Topic(
-    "requires-grad",
     "gradients, frozen weights, buffers",
     title="requires_grad",
-    description="""requires_grad=True tells autograd to record all operations on a tensor, so that its gradient can be
-    computed. It is set for parameters. Data, frozen weights and buffers do not need it, nor does inference.""",
     example=(1.0, 2.0),
     check=needs_rank("this example", 1),
 )
 def requires_grad(x: Tensor) -> Lesson:
+    """requires_grad=True tells autograd to record all operations on a tensor, so that its gradient can be computed. It
+    is set for parameters. Data, frozen weights and buffers do not need it, nor does inference."""
     return Lesson({"x": x, "w": torch.full_like(x, 0.5).requires_grad_()})

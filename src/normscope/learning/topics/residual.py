@@ -105,17 +105,16 @@ def gradient_through_a_stack(x: Tensor, blocks: dict[str, Block]) -> Tensor:
 
 
 @Topic(
-    "residual",
     "residual connections and the six wirings",
     title="Residual connections and the six wirings",
-    description="""A residual connection adds the output of a branch to its input. This identity path carries signals
-    and gradients through dozens of layers. The wiring determines where the norms are and how many residual
-    connections there are: here are the six wirings of normscope, on the same input with the same weights.""",
     example=TOKENS,
     check=needs_sequences("a block"),
     axes=TEXT_AXES,
 )
 def residual(x: Tensor, eps: float = 1e-5, heads: int | None = None) -> Lesson:
+    """A residual connection adds the output of a branch to its input. This identity path carries signals and gradients
+    through dozens of layers. The wiring determines where the norms are and how many residual connections there are:
+    here are the six wirings of normscope, on the same input with the same weights."""
     heads = resolve_heads(x.shape[-1], heads)
     blocks = {wiring: make_block(x.shape[-1], heads, eps, wiring) for wiring in WIRINGS}
     first = blocks["pre"]

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from normscope.blocks.norm import RMSNorm
 from normscope.learning.inputs import TEXT_AXES, needs_rank
 from normscope.learning.lesson import Lesson, Step, Topic
+from normscope.learning.norm_steps import layer_references
 from normscope.ops.norm.reference import default_eps
 
 TOKENS = (((3.0, -4.0, 0.0), (10.0, 10.0, 10.0)),)
@@ -42,12 +43,7 @@ def scaled(x: Tensor, rms: Tensor) -> Tensor:
     return x / rms
 
 
-@Step(
-    {
-        "torch.nn.RMSNorm": lambda x, eps: nn.RMSNorm(x.shape[-1], eps)(x),
-        "normscope.RMSNorm": lambda x, eps: RMSNorm(x.shape[-1], eps)(x),
-    }
-)
+@Step(layer_references(nn.RMSNorm, RMSNorm, axis=-1))
 def result(scaled: Tensor, weight: Tensor) -> Tensor:
     """Multiply by the weight (gain), one per feature: a learned parameter that starts at 1. There is no bias; nanochat
     omits the weight, too."""
@@ -61,15 +57,14 @@ def output_rms(result: Tensor) -> Tensor:
 
 
 @Topic(
-    "rmsnorm",
     "normalize each row by its root mean square",
     title="RMSNorm, over ... [d]",
-    description="""Each row (in a transformer: one token) is divided by its root mean square. RMSNorm is LayerNorm
-    without centering and without bias: the scaling is what makes LayerNorm work, and this is cheaper.""",
     example=TOKENS,
     check=needs_rank("RMSNorm", 1),
     axes=TEXT_AXES,
 )
 def rmsnorm(x: Tensor, eps: float | None = None) -> Lesson:
+    """Each row (in a transformer: one token) is divided by its root mean square. RMSNorm is LayerNorm without centering
+    and without bias: the scaling is what makes LayerNorm work, and this is cheaper."""
     given = {"x": x, "weight": torch.ones(x.shape[-1]), "eps": default_eps(x) if eps is None else eps}
     return Lesson(given, {"count": x.shape[-1]})
