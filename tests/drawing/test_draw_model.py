@@ -50,7 +50,7 @@ def test_golden(name: str) -> None:
 @every_value(wiring=list(WIRINGS), name=list(PRESETS))
 def test_every_box_of_a_block_is_drawn_once(name: str, wiring: str) -> None:
     trace = traced(small_block(name, wiring=wiring, qk_norm="rms"), torch.randn(BLOCK))
-    chain = compose(trace, expand=True).chain
+    chain = compose(trace, expand=True)[0]
     assert sorted(drawn_nodes(chain)) == sorted(collapse_idioms(build_graph(trace)).nodes)
     assert sum(len(residual.branches) for residual in residuals(chain)) == {"single": 1, "none": 0}.get(wiring, 2)
     assert {trace.calls[frame.call].path for frame in frames(chain)} == {"attention", "mlp"}
@@ -64,7 +64,7 @@ def test_a_block_fits_a_terminal(name: str, wiring: str) -> None:
 
 
 def test_parallel_branches_share_their_norm() -> None:
-    chain = compose(traced(small_block("llama", wiring="parallel"), torch.randn(BLOCK)), expand=True).chain
+    chain = compose(traced(small_block("llama", wiring="parallel"), torch.randn(BLOCK)), expand=True)[0]
     (residual,) = residuals(chain)
     assert len(residual.shared.items) == 1
     assert len(residual.branches) == 2
@@ -78,9 +78,9 @@ def test_repeated_blocks_are_folded_and_all_parameters_counted(name: str, depth:
     (block,) = frames(drawing.chain)
     assert block.times == depth
     assert block.parameters == sum(parameter.numel() for parameter in model.blocks[0].parameters())
-    composition = compose(drawing.trace)
+    _, parameters = compose(drawing.trace)
     total = sum(parameter.numel() for parameter in model.parameters())
-    assert sum(drawing.trace.parameter_sizes[name] for name in composition.parameters) == total
+    assert sum(drawing.trace.parameter_sizes[name] for name in parameters) == total
     assert drawing.notes == ()
     assert f"{total:,} parameters" in drawing.title
 
@@ -162,7 +162,7 @@ def test_models_of_transformers(kind: str) -> None:
     assert block.times == 3
     assert [len(residual.branches) for residual in residuals(block.chain)] == [1, 1]
     total = sum(parameter.numel() for parameter in model.parameters())
-    assert sum(drawing.trace.parameter_sizes[name] for name in compose(drawing.trace).parameters) == total
+    assert sum(drawing.trace.parameter_sizes[name] for name in compose(drawing.trace)[1]) == total
     assert "4 heads" in drawing.text
     assert ("tied to transformer.wte.weight" in drawing.text) == (kind == "gpt2")
 

@@ -1,36 +1,21 @@
 """Turn a trace into the chain to draw: repeated blocks folded, submodules expanded in frames or collapsed."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 
-from normscope.drawing.fold_blocks import BlockCalls, find_repeated_blocks
 from normscope.drawing.graph import GraphNode, build_graph
 from normscope.drawing.idioms import collapse_idioms
 from normscope.drawing.residual_joins import find_joins
-from normscope.drawing.structure import (
-    Chain,
-    ChainItem,
-    FrameItem,
-    MergeItem,
-    NodeItem,
-    ResidualItem,
-    build_chain,
-    input_shape,
-)
+from normscope.drawing.structure import Chain, ChainItem, FrameItem, MergeItem, NodeItem, ResidualItem, build_chain
 from normscope.tracing.trace import ModelTrace
 
-
-@dataclass(frozen=True)
-class Composition:
-    """The chain to draw, and the parameters in it."""
-
-    chain: Chain
-    parameters: frozenset[str]
+BlockCalls = tuple[int, ...]
+"""Consecutive calls that run the same ops on the same shapes, with parameters of the same sizes."""
 
 
-def compose(trace: ModelTrace, root: int = 0, expand: bool | None = None) -> Composition:
-    """Return the chain of one module call.
+def compose(trace: ModelTrace, root: int = 0, expand: bool | None = None) -> tuple[Chain, frozenset[str]]:
+    """Return the chain of one module call, and the parameters in it.
 
     Args:
         trace: the trace of the call.
@@ -41,8 +26,7 @@ def compose(trace: ModelTrace, root: int = 0, expand: bool | None = None) -> Com
     is_top = root == 0
     fine = collapse_idioms(build_graph(trace, is_whole=is_top))
     joins = [fine.nodes[index] for index in find_joins(fine)]
-    with_join = frozenset(_calls_with_join(trace, root, joins) if is_top else ())
-    blocks = find_repeated_blocks(trace, root, with_join)
+    blocks = _find_blocks(trace, root, set(_calls_with_join(trace, root, joins) if is_top else ()))
     expand = not blocks if expand is None else expand
     parts = _parts(trace, root, joins, blocks)
     collapsed = {
@@ -50,7 +34,7 @@ def compose(trace: ModelTrace, root: int = 0, expand: bool | None = None) -> Com
     }
     graph = collapse_idioms(build_graph(trace, {*collapsed, *blocks}, is_whole=is_top))
     chain = _FrameBuilder(trace, blocks, parts - collapsed, expand).framed(build_chain(graph))
-    return Composition(chain, frozenset().union(*(node.parameters for node in graph.nodes.values())))
+    return chain, frozenset().union(*(node.parameters for node in graph.nodes.values()))
 
 
 def _stack_of(trace: ModelTrace, node: GraphNode) -> tuple[int, ...]:
@@ -61,7 +45,65 @@ def _calls_with_join(trace: ModelTrace, root: int, joins: list[GraphNode]) -> It
     """Yield, for each join, the innermost call around it that has one input."""
     for join in joins:
         inside = [call for call in reversed(_stack_of(trace, join)) if root in trace.call_stacks[call][:-1]]
-        yield from [call for call in inside if len(trace.inputs_of(call)) == 1][:1]
+        yield from [call for call in inside if _has_one_input(trace, call)][:1]
+
+
+def _has_one_input(trace: ModelTrace, call: int) -> bool:
+    return len(trace.inputs_of(call)) == 1
+
+
+def _find_blocks(trace: ModelTrace, root: int, with_join: set[int]) -> dict[int, BlockCalls]:
+    """Return the blocks of a call by each of their calls: repeated modules, and other modules of the same classes.
+
+    If no module is repeated, blocks are the modules with one input that contain a residual addition: `with_join`.
+    """
+    found = {call: block for block in _repeated(trace, root) for call in block}
+    kinds = {trace.calls[call].class_name for call in found}
+    inside = [call for call in trace.calls if root in trace.call_stacks[call.index][:-1] and not call.is_leaf]
+    for call in sorted(inside, key=lambda call: len(trace.call_stacks[call.index])):  # the outermost first
+        is_block = call.class_name in kinds if kinds else call.index in with_join
+        if is_block and not found.keys() & trace.call_stacks[call.index] and _has_one_input(trace, call.index):
+            found[call.index] = (call.index,)
+    return found
+
+
+def _repeated(trace: ModelTrace, parent: int) -> Iterator[BlockCalls]:
+    """Yield the outermost blocks that occur twice or more in a row."""
+    runs: list[list[int]] = []
+    signatures = []
+    for call in trace.calls:
+        if call.parent == parent and not call.is_leaf and trace.ops_in(call.index):
+            signatures.append(_signature(trace, call.index))
+            if len(signatures) > 1 and signatures[-1] == signatures[-2] and _follows(trace, runs[-1][-1], call.index):
+                runs[-1].append(call.index)
+            else:
+                runs.append([call.index])
+    for run in runs:
+        if len(run) > 1 and _has_one_input(trace, run[0]):
+            yield tuple(run)
+        else:
+            for child in run:
+                yield from _repeated(trace, child)
+
+
+def _follows(trace: ModelTrace, before: int, after: int) -> bool:
+    """Whether a call only reads the outputs of the call before it."""
+    made = {op.index for op in trace.ops_in(before)}
+    return all(value.op in made for value in trace.inputs_of(after))
+
+
+def _signature(trace: ModelTrace, call: int) -> list[object]:
+    """Return what a call does in a comparable form: no position in the model, no values."""
+    ops = trace.ops_in(call)
+    position: dict[int | None, int] = {op.index: i for i, op in enumerate(ops)}
+    depth, sizes = len(trace.call_stacks[call]), {None: 0, **trace.parameter_sizes}
+    found: list[object] = [trace.calls[call].class_name]
+    for op in ops:
+        modules = [trace.calls[inner] for inner in trace.call_stacks[op.call][depth:]]
+        path = [(module.name, module.class_name) for module in modules]
+        inputs = [(value.shape, sizes[value.parameter], position.get(value.op)) for value in op.inputs]
+        found.append((op.function, op.shape, op.scalar_args, op.is_causal, op.is_masked, path, inputs))
+    return found
 
 
 def _parts(trace: ModelTrace, root: int, joins: list[GraphNode], blocks: Mapping[int, BlockCalls]) -> set[int]:
@@ -92,9 +134,9 @@ class _FrameBuilder:
             if part is None:
                 done += members
                 continue
-            after = input_shape(items[position]) if position < len(items) else None
+            after = items[position].input_shape if position < len(items) else None
             inside = Chain(members, after or chain.output_shape)
-            done.append(FrameItem(part, 1, inside, input_shape(members[0]), self._size(part), is_part=True))
+            done.append(FrameItem(part, 1, inside, members[0].input_shape, self._size(part), is_part=True))
         return Chain(tuple(done), chain.output_shape)
 
     def _fold_blocks(self, items: tuple[ChainItem, ...]) -> Iterator[ChainItem]:
@@ -107,7 +149,7 @@ class _FrameBuilder:
             first = members[0]
             assert isinstance(first, NodeItem)
             call = first.node.call
-            inside = compose(self.trace.subtrace(call), call, self.expand).chain
+            inside, _ = compose(self.trace.subtrace(call), call, self.expand)
             # Its first item is its input, which the enclosing chain has drawn.
             inside = replace(inside, items=inside.items[1:])
             yield FrameItem(call, len(members), inside, first.input_shape, self._size(call))
@@ -120,9 +162,8 @@ class _FrameBuilder:
         return sum(self.trace.parameter_sizes[name] for name in self.trace.calls[call].parameters)
 
     def _frame_nested(self, item: ChainItem) -> ChainItem:
-        if isinstance(item, MergeItem):
-            part = self._part(item)  # an item inside one part needs no further frames
-            return item if part is not None else replace(item, lanes=tuple(self.framed(lane) for lane in item.lanes))
+        if isinstance(item, MergeItem) and self._part(item) is None:  # inside one part, no further frames are needed
+            return replace(item, lanes=tuple(map(self.framed, item.lanes)))
         if isinstance(item, ResidualItem):
             branches = tuple(replace(branch, chain=self.framed(branch.chain)) for branch in item.branches)
             shortcut = None if item.shortcut is None else self.framed(item.shortcut)
@@ -131,20 +172,17 @@ class _FrameBuilder:
 
     def _part(self, item: ChainItem) -> int | None:
         """Return the part that contains all nodes of an item."""
-        found = {
-            next((call for call in _stack_of(self.trace, node) if call in self.parts), None) for node in _nodes(item)
-        }
+        stacks = [_stack_of(self.trace, node) for node in _nodes(item)]
+        found = {next((call for call in stack if call in self.parts), None) for stack in stacks}
         return found.pop() if len(found) == 1 else None
 
 
 def _nodes(item: ChainItem) -> Iterator[GraphNode]:
-    if isinstance(item, NodeItem):
+    if isinstance(item, NodeItem | MergeItem):
         yield item.node
-    elif isinstance(item, MergeItem):
-        yield item.node
+    if isinstance(item, MergeItem):
         for lane in item.lanes:
             for inner in lane.items:
                 yield from _nodes(inner)
     elif isinstance(item, ResidualItem):
-        for branch in item.branches:
-            yield branch.join
+        yield from (branch.join for branch in item.branches)

@@ -57,11 +57,9 @@ class Drawing:
         if _sizes(self.axis_names) is not None:
             options += [replace(full, max_sized_axes=most) for most in (3, 0)]
         for most in (3, 0):
-            options.append(
-                replace(full, axis_names={s: names for s, names in self.axis_names.items() if len(s) <= most})
-            )
-        widths = [max(WIDTH, _width(compute_layout(self.chain, labels))) for labels in options]
-        return options[widths.index(min(widths))]
+            short = {shape: names for shape, names in self.axis_names.items() if len(shape) <= most}
+            options.append(replace(full, axis_names=short))
+        return min(options, key=lambda labels: max(WIDTH, compute_layout(self.chain, labels).width))
 
     @cached_property
     def layout(self) -> MarkGroup:
@@ -80,10 +78,9 @@ class Drawing:
         ordered = sorted(used, key=[*self.axis_meanings, *sorted(used)].index)
         is_short = any(labels.shape(shape) == names for shape, names in labels.axis_names.items() if names in shown)
         sizes = _sizes(labels.axis_names) if is_short else None
-        parts = [
-            (letter, self.axis_meanings.get(letter, ""), f"{sizes[letter]}" if sizes else "") for letter in ordered
-        ]
-        legend = ", ".join(" ".join(filter(None, part)) for part in parts if any(part[1:]))
+        meaning = self.axis_meanings
+        known = [(axis, meaning.get(axis, ""), f"{sizes[axis]}" if sizes else "") for axis in ordered]
+        legend = ", ".join(" ".join(filter(None, part)) for part in known if any(part[1:]))
         notes = (self.title, *self.notes, legend)
         return tuple(line for note in notes for line in textwrap.wrap(note, WIDTH))
 
@@ -172,16 +169,12 @@ def draw_model(
         output
     """
     trace = trace_model(model, inputs, options or {})
-    composition = compose(trace, expand=expand)
-    total, drawn = (
-        sum(trace.parameter_sizes.values()),
-        sum(trace.parameter_sizes[name] for name in composition.parameters),
-    )
-    notes = (
-        () if drawn == total else (f"{total - drawn:,} parameters do not contribute to the output and are not drawn",)
-    )
+    chain, parameters = compose(trace, expand=expand)
+    total = sum(trace.parameter_sizes.values())
+    unused = total - sum(trace.parameter_sizes[name] for name in parameters)
+    notes = (f"{unused:,} parameters do not contribute to the output and are not drawn",) if unused else ()
     head = title or f"{type(model).__name__} · {total:,} parameters"
-    return Drawing(head, notes, trace, composition.chain, _axis_names(axes, inputs))
+    return Drawing(head, notes, trace, chain, _axis_names(axes, inputs))
 
 
 def _sizes(axis_names: Mapping[Shape, str]) -> dict[str, int] | None:
@@ -212,7 +205,3 @@ def _axis_names(axes: str | Mapping[Shape, str] | None, inputs: tuple[Any, ...])
             f"fix: give one name for each axis, separated by spaces"
         )
     return {tuple(first.shape): " ".join(names)}
-
-
-def _width(layout: MarkGroup) -> int:
-    return layout.left + layout.right + 1

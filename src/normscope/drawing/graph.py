@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from normscope.drawing.reshaped_inputs import ReshapedInput, reshaped_inputs
+from normscope.render.formatting import pluralize
 from normscope.tracing.function_kinds import ATTENTION_FUNCTIONS, VIEWS, Role, role_of
 from normscope.tracing.module_kinds import has_norm_name
 from normscope.tracing.trace import ModelTrace, ModuleCall, Op, Shape, TensorRef
@@ -21,16 +22,6 @@ class Edge:
 
     source: int
     shape: Shape
-
-
-@dataclass(frozen=True)
-class AttentionInfo:
-    """The number of heads of an attention, if known, and which tokens a query may attend to."""
-
-    heads: int | None
-    is_causal: bool = False
-    is_masked: bool = False
-    window: int | None = None
 
 
 @dataclass(frozen=True)
@@ -48,7 +39,8 @@ class GraphNode:
     text: str = ""
     """The label, if it is not the name."""
     scalar_args: tuple[float | None, ...] = ()
-    attention: AttentionInfo | None = None
+    attention: str = ""
+    """The number of heads of an attention, if known, and which tokens a query may attend to."""
     role: Role = "other"
     """What the node does to its input; see `normscope.tracing.projection_shortcuts`."""
 
@@ -135,21 +127,18 @@ class _GraphBuilder:
         return op.index if outermost is None else -outermost
 
     def graph(self) -> DataflowGraph:
-        nodes = {
-            index: GraphNode(index, "input", 0, (), value.shape, text=value.argument or "")
+        found = [
+            GraphNode(self.inputs[value.argument], "input", 0, (), value.shape, text=value.argument or "")
             for value in self.trace.inputs
-            for index in [self.inputs[value.argument]]
-        }
+        ]
         for box, ops in self.members.items():
             if self._is_drawn(box):
-                node = self._module(-box, ops) if self._is_call(box) else self._function(ops[0])
-                nodes[node.index] = node
-        output = self._edge(self.trace.output)
-        if output is None:
-            output = Edge(min(nodes, default=-1), self.trace.output.shape)
-        used = {output.source} | {edge.source for node in nodes.values() for edge in node.inputs}
+                found.append(self._module(-box, ops) if self._is_call(box) else self._function(ops[0]))
+        nodes = {node.index: node for node in sorted(found, key=lambda node: node.index)}
+        output = self._edge(self.trace.output) or Edge(min(nodes, default=-1), self.trace.output.shape)
+        used = {output.source} | {edge.source for node in found for edge in node.inputs}
         nodes = {index: node for index, node in nodes.items() if index >= 0 or index in used}
-        return DataflowGraph(self.trace, dict(sorted(nodes.items())), output)
+        return DataflowGraph(self.trace, nodes, output)
 
     def _is_call(self, box: int) -> bool:
         return box < 0  # the model itself, call 0, is never closed
@@ -191,22 +180,13 @@ class _GraphBuilder:
 
     def _edge(self, value: TensorRef) -> Edge | None:
         """Return the edge to a tensor, skipping views; None for constants and parameters."""
-        at = value
-        while True:
-            if at.argument is not None:
-                return Edge(self.inputs[at.argument], value.shape)
-            if at.op is None:
-                return None
+        at: TensorRef | None = value
+        while at is not None and at.argument is None and at.op is not None:
             box = self.box[at.op]
             if self._is_drawn(box):
-                return Edge(self._number(box), value.shape)
-            before = next((v for v in self.trace.ops[at.op].inputs if self._is_carried(v)), None)
-            if before is None:
-                return None
-            at = before
-
-    def _number(self, box: int) -> int:
-        return self.members[box][-1].index if self._is_call(box) else box
+                return Edge(self.members[box][-1].index, value.shape)
+            at = next((v for v in self.trace.ops[at.op].inputs if self._is_carried(v)), None)
+        return None if at is None or at.argument is None else Edge(self.inputs[at.argument], value.shape)
 
     def _parameters(self, values: Iterable[TensorRef]) -> frozenset[str]:
         """Return the parameters among these tensors, or that these tensors are computed from."""
@@ -225,12 +205,11 @@ class _GraphBuilder:
             entry = Edge(self.inputs[reshaped.argument.argument], reshaped.argument.shape)
             text = ", ".join(reshaped.views)
             return GraphNode(op.index, op.function, op.call, (entry,), op.shape, text=text)
-        edges = tuple(edge for value in op.inputs if (edge := self._edge(value)) is not None)
         return GraphNode(
             index=op.index,
             operation=op.function,
             call=op.call,
-            inputs=edges,
+            inputs=tuple(edge for value in op.inputs if (edge := self._edge(value)) is not None),
             shape=op.shape,
             parameters=self._parameters(op.inputs),
             scalar_args=op.scalar_args,
@@ -240,23 +219,16 @@ class _GraphBuilder:
 
     def _module(self, call: int, ops: list[Op]) -> GraphNode:
         inside, module = {op.index for op in ops}, self.trace.calls[call]
-        edges: dict[tuple[int, Shape], Edge] = {}
-        parameters: frozenset[str] = frozenset()
-        for op in ops:
-            parameters |= self._parameters(op.inputs)
-            for value in op.inputs:
-                if value.op is None or value.op not in inside:
-                    edge = self._edge(value)
-                    if edge is not None:
-                        edges.setdefault((edge.source, edge.shape), edge)
+        values = [value for op in ops for value in op.inputs]
+        edges = dict.fromkeys(self._edge(value) for value in values if value.op is None or value.op not in inside)
         return GraphNode(
             index=ops[-1].index,
             operation="module",
             call=call,
-            inputs=tuple(edges.values()),
+            inputs=tuple(edge for edge in edges if edge is not None),
             shape=next((op.shape for op in reversed(ops) if op.index in self._used_outside), ops[-1].shape),
-            parameters=parameters,
-            attention=next((_attention(op) for op in ops if op.function in ATTENTION_FUNCTIONS), None),
+            parameters=self._parameters(values),
+            attention=next((_attention(op) for op in ops if op.function in ATTENTION_FUNCTIONS), ""),
             role="pass" if module.is_leaf and has_norm_name(module.class_name) else role_of(op.function for op in ops),
         )
 
@@ -268,10 +240,19 @@ class _GraphBuilder:
         return used if self.trace.output.op is None else used | {self.trace.output.op}
 
 
-def _attention(op: Op) -> AttentionInfo | None:
-    """Describe the attention of an op; None for other functions."""
+def _attention(op: Op) -> str:
+    """Describe the attention of an op; empty for other functions."""
     if op.function not in ATTENTION_FUNCTIONS:
-        return None
+        return ""
     queries = op.inputs[0].shape
     heads = queries[2 if op.function == "attend" else 1] if len(queries) == 4 else None
-    return AttentionInfo(heads, op.is_causal, op.is_masked, op.window)
+    return describe_attention(heads, op.is_causal, op.is_masked, op.window)
+
+
+def describe_attention(
+    heads: int | None, is_causal: bool = False, is_masked: bool = False, window: int | None = None
+) -> str:
+    """Return the label of an attention: its number of heads and its mask, as far as they are known."""
+    mask = "causal" if is_causal else "masked" if is_masked else ""
+    parts = ["" if heads is None else pluralize(heads, "head"), mask, f"window {window}" if window else ""]
+    return ", ".join(filter(None, parts))

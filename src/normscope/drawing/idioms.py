@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from normscope.drawing.graph import AttentionInfo, DataflowGraph, Edge, GraphNode
-from normscope.drawing.residual_joins import is_join
+from normscope.drawing.graph import DataflowGraph, Edge, GraphNode, describe_attention
+from normscope.drawing.residual_joins import join_at
 from normscope.tracing.function_kinds import ADDED_MATMULS, ELEMENTWISE, MATMULS, formula
 
 _PRODUCTS = MATMULS | ADDED_MATMULS | {"einsum"}
@@ -19,9 +19,8 @@ def collapse_idioms(graph: DataflowGraph) -> DataflowGraph:
         if index in graph.nodes:
             graph = _rotation(graph, graph.nodes[index])
     for index in list(graph.nodes):
-        node = graph.nodes[index]
-        if _is_elementwise(node):
-            graph = _formula(graph, node)
+        if _is_elementwise(graph.nodes[index]):
+            graph = _formula(graph, graph.nodes[index])
     return graph
 
 
@@ -64,33 +63,28 @@ def _attention(graph: DataflowGraph, softmax: GraphNode) -> DataflowGraph:
     queries, between = at.inputs[0].shape, {graph.nodes[index].operation for index in group}
     heads = queries[-3] if len(queries) > 3 else graph.call_of(softmax).heads
     is_masked = bool(between & {"add", "masked_fill", "where", *ADDED_MATMULS})
-    whole = replace(
-        after,
-        operation="attention",
-        inputs=(*at.inputs, *values),
-        attention=AttentionInfo(heads, is_masked=is_masked),
-        role="nonlinear",
-    )
+    described = describe_attention(heads, is_masked=is_masked)
+    inputs = (*at.inputs, *values)
+    whole = replace(after, operation="attention", inputs=inputs, attention=described, role="nonlinear")
     return graph.with_merged(group, whole)
 
 
 def _rotation(graph: DataflowGraph, last: GraphNode) -> DataflowGraph:
     """Collapse x cos + rotate_half(x) sin: a group with one input that multiplies, negates and concatenates."""
-    if last.operation not in ("add", "cat", "stack") or len(last.inputs) < 2 or is_join(graph, last):
+    if last.operation not in ("add", "cat", "stack") or len(last.inputs) < 2 or join_at(graph, last) is not None:
         return graph
     group, entries = {last.index}, []
     waiting = list(last.inputs)
     while waiting:
         edge = waiting.pop()
         node = graph.nodes[edge.source]
-        inside = node.operation in _ROTARY and node.call == last.call and not node.parameters
-        if inside:
+        if node.operation in _ROTARY and node.call == last.call and not node.parameters:
             group.add(node.index)
             waiting += node.inputs
         else:
             entries.append(edge)
     operations = [graph.nodes[index].operation for index in group]
-    rotates = ("neg" in operations or "sub" in operations) and ("cat" in operations or "stack" in operations)
+    rotates = {"neg", "sub"}.intersection(operations) and {"cat", "stack"}.intersection(operations)
     closed = all(set(graph.consumers[index]) <= group for index in group - {last.index})
     if not (rotates and operations.count("mul") >= 2 and closed and len({edge.source for edge in entries}) == 1):
         return graph

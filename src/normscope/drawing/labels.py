@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from normscope.blocks.norm.named_norms import IMAGE_NORMS, TEXT_NORMS
 from normscope.drawing.graph import GraphNode
-from normscope.render.formatting import format_compact, pluralize
+from normscope.render.formatting import format_compact
 from normscope.tracing.function_kinds import ATTENTION_FUNCTIONS, formula
 from normscope.tracing.trace import ModelTrace, ModuleCall, Shape
 
@@ -48,15 +48,15 @@ class Labels:
         if node.operation == "input":
             return (node.text,)
         call = self.trace.calls[node.call]
-        is_tied = node.parameters and not any(name.startswith(f"{call.path}.") for name in node.parameters)
-        size = sum(self.trace.parameter_sizes[name] for name in node.parameters)
         if not node.is_module:
             name = function_label(node, [name.removeprefix(call.path).lstrip(".") for name in sorted(node.parameters)])
-            return tuple(line for line in (name, attention_label(node)) if line)
+            return tuple(filter(None, (name, node.attention)))
+        is_tied = node.parameters and not any(name.startswith(f"{call.path}.") for name in node.parameters)
+        size = sum(self.trace.parameter_sizes[name] for name in node.parameters)
         weights = f"tied to {min(node.parameters)}" if is_tied else format_compact(size) if size else ""
-        description = " · ".join(part for part in (class_label(call), weights) if part)
+        description = " · ".join(filter(None, (class_label(call), weights)))
         lines = (description,) if len(description) <= MAX_LABEL_WIDTH else (class_label(call), weights)
-        return tuple(line for line in (module_label(call), *lines, attention_label(node)) if line)
+        return tuple(filter(None, (module_label(call), *lines, node.attention)))
 
     def reference(self, node: GraphNode) -> str:
         """Return the name of a box that is drawn elsewhere."""
@@ -103,13 +103,3 @@ def function_label(node: GraphNode, parameters: list[str]) -> str:
     if sign and len(node.inputs) == 1:
         return formula(node.operation, "x", node.scalar_args) if constant is not None else f"{sign} a constant"
     return sign or _KNOWN.get(node.operation, node.operation.replace("_", " "))
-
-
-def attention_label(node: GraphNode) -> str:
-    """Return the number of heads of an attention, and its mask."""
-    if node.attention is None:
-        return ""
-    heads, window = node.attention.heads, node.attention.window
-    mask = "causal" if node.attention.is_causal else "masked" if node.attention.is_masked else ""
-    parts = ["" if heads is None else pluralize(heads, "head"), mask, f"window {window}" if window else ""]
-    return ", ".join(filter(None, parts))

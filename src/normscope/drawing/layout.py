@@ -12,8 +12,7 @@ from normscope.drawing.structure import (
     NodeItem,
     ReferenceItem,
     ResidualItem,
-    has_own_source,
-    input_shape,
+    is_source,
 )
 from normscope.tracing.module_kinds import has_norm_name
 from normscope.tracing.trace import Shape
@@ -49,7 +48,7 @@ class _Layout:
         streams = [i for i, item in enumerate(chain.items) if _carries_stream(item)]
         if not streams or position < streams[0]:
             return False
-        after = [*(input_shape(item) for item in chain.items[streams[-1] + 1 :]), chain.output_shape]
+        after = [*(item.input_shape for item in chain.items[streams[-1] + 1 :]), chain.output_shape]
         passed = after[: max(0, position - streams[-1])]
         if isinstance(chain.items[streams[-1]], FrameItem):
             return len(passed) <= 1
@@ -60,9 +59,9 @@ class _Layout:
         group = MarkGroup()
         for position, item in enumerate(chain.items):
             thick = self.is_thick(chain, position)
-            below = self.item(item, thick)
-            if position > 0 or not (is_entered or isinstance(item, ReferenceItem) or _starts(item)):
-                self.arrow(group, input_shape(item), thick, group.height, has_arrowhead=isinstance(item, NodeItem))
+            below = self.item(item)
+            if position > 0 or not (is_entered or is_source(item)):
+                self.arrow(group, item.input_shape, thick, group.height, has_arrowhead=isinstance(item, NodeItem))
             group.place(below, 0, group.height)
         return group
 
@@ -79,7 +78,7 @@ class _Layout:
             group.add(Label(x + 2, row, text, "shape", is_centered=False) if thick else Label(x, row, text, "shape"))
         group.height = max(group.height, row + 1)
 
-    def item(self, item: ChainItem, thick: bool) -> MarkGroup:
+    def item(self, item: ChainItem) -> MarkGroup:
         if isinstance(item, NodeItem):
             return self.box(item)
         if isinstance(item, ReferenceItem):
@@ -108,12 +107,11 @@ class _Layout:
         group.place(inside, 0, 2 if thick else 1)
         if thick:
             self.arrow(group, None, True, 1)
-        last = self.is_thick(frame.chain, len(frame.chain.items))
-        if last:
+        if self.is_thick(frame.chain, len(frame.chain.items)):
             self.arrow(group, None, True, group.height)
         elif frame.chain.items:
             group.add(Wire(((0, group.height - 1), (0, group.height))))
-            group.add(Wire(((0, 0), (0, 1)), has_arrowhead=isinstance(frame.chain.items[0], NodeItem)))
+            group.add(Wire(((0, 0), (0, 1)), has_arrowhead=frame.chain.begins_with_box))
         left, right = group.left + 2, max(group.right + 2, len(title) + 6)
         kind: Literal["repeated", "frame"] = "repeated" if frame.times > 1 else "frame"
         group.marks.insert(0, Rectangle(-left, 0, left + right + 1, group.height + 1, (title,), kind))
@@ -122,32 +120,26 @@ class _Layout:
 
     def merge(self, merge: MergeItem) -> MarkGroup:
         """Lay out lanes side by side, and the node that they end in."""
-        alone = [has_own_source(lane) for lane in merge.lanes]
-        lanes = [self.chain(lane, is_entered=True) for lane in merge.lanes]
-        shared = input_shape(merge) is not None
+        alone = [lane.has_own_source for lane in merge.lanes]
+        drawn = [self.chain(lane, is_entered=True) for lane in merge.lanes]
         labels = [self.labels.shape(lane.output_shape) for lane in merge.lanes]
-        halves = [_half(label) for label in labels]
+        columns = _columns(drawn, [_half(label) for label in labels], alone)
+        fork = 1 if alone.count(False) > 1 else 0
+        is_shared = merge.input_shape is not None
         # An empty lane has only the arrow into the node.
-        starts = [
-            0 if single or (shared or not lane.items) else 1 for single, lane in zip(alone, merge.lanes, strict=True)
-        ]
-        columns = _columns(lanes, halves, alone)
-        hanging = [column for column, single in zip(columns, alone, strict=True) if not single]
+        tops = [fork if lane.has_own_source or is_shared or not lane.items else fork + 1 for lane in merge.lanes]
+        bottom = max(marks.height + top for marks, top in zip(drawn, tops, strict=True))
         group = MarkGroup()
-        fork = 1 if len(hanging) > 1 else 0
-        bottom = fork + max(lane.height + start for lane, start in zip(lanes, starts, strict=True))
-        for index, (column, lane, start) in enumerate(zip(columns, lanes, starts, strict=True)):
-            top, own = fork + start, merge.lanes[index]
-            if not alone[index]:
-                head = bool(own.items) and isinstance(own.items[0], NodeItem)
+        for lane, marks, label, column, top in zip(merge.lanes, drawn, labels, columns, tops, strict=True):
+            if not lane.has_own_source:
                 corner = ((0, 0),) if column and fork else ()
-                group.add(Wire(((0, -1), *corner, (column, 0), (column, top)), has_arrowhead=head))
-                if start and own.first is not None:
-                    group.add(Label(column, fork, self.labels.shape(own.first), "shape"))
-            group.place(lane, column, top)
-            group.add(Wire(((column, top + lane.height - 1), (column, bottom))))
-            if fork or own.items:  # the shape of a straight lane is shown already
-                group.add(Label(column, bottom, labels[index], "shape"))
+                group.add(Wire(((0, -1), *corner, (column, 0), (column, top)), has_arrowhead=lane.begins_with_box))
+                if top > fork and lane.first is not None:
+                    group.add(Label(column, fork, self.labels.shape(lane.first), "shape"))
+            group.place(marks, column, top)
+            group.add(Wire(((column, top + marks.height - 1), (column, bottom))))
+            if fork or lane.items:  # the shape of a straight lane is shown already
+                group.add(Label(column, bottom, label, "shape"))
         group.height = bottom + 1
         return self._merge_node(merge, columns, group)
 
@@ -180,8 +172,7 @@ class _Layout:
         x = shortcut.right + widest + BRANCH_GAP
         group = MarkGroup()
         group.place(shortcut, 0, 1)
-        first = residual.shared if residual.shared.items else residual.branches[0].chain
-        row = self._enter(group, first, ((0, 0), (x, 0)), with_shape=True)
+        row = self._enter(group, residual.entry, ((0, 0), (x, 0)), with_shape=True)
         if residual.shared.items:
             group.place(shared, x, row)
             row += shared.height
@@ -192,20 +183,18 @@ class _Layout:
         top = 0
         for index, (branch, marks) in enumerate(zip(residual.branches, branches, strict=True)):
             if len(branches) > 1:
-                row = self._enter(
-                    group, branch.chain, ((x, row - 1), (x, row)) if index == 0 else ((aside, row), (x, row))
-                )
+                start = (aside, row) if index else (x, row - 1)
+                row = self._enter(group, branch.chain, (start, (x, row)))
             if index == 0 and len(branches) > 1:  # the wire to later branches passes on the right
                 below = sum(marks.height + 3 for marks in branches[:-1])
                 group.add(Wire(((x, row - 1), (aside, row - 1), (aside, row - 1 + below))))
             group.place(marks, x, row)
             end = row + marks.height
-            row = max(end, shortcut.height)
             self.shape(group, branch.chain.output_shape, False, x, end)
-            row += 1
+            row = max(end, shortcut.height) + 1
             group.add(Wire(((x, end - 1), (x, row), (0, row)), has_arrowhead=True))
             if residual.shortcut is not None:
-                has_box = isinstance(residual.shortcut.items[0], NodeItem)
+                has_box = residual.shortcut.begins_with_box
                 group.add(Wire(((0, top), (0, 2)), is_thick=True, has_arrowhead=has_box))
                 top = shortcut.height - 1
             group.add(Wire(((0, top), (0, row)), is_thick=True))
@@ -216,12 +205,11 @@ class _Layout:
 
     def _enter(self, group: MarkGroup, chain: Chain, points: tuple[Cell, Cell], *, with_shape: bool = False) -> int:
         """Add the arrow into a chain beside the stream. Returns the row where the chain begins."""
-        item = chain.items[0] if chain.items else None
-        (_, (x, row)), shape = points, None if item is None else input_shape(item)
+        x, row = points[1]
         first = row + 2 if with_shape else row + 1
-        group.add(Wire((*points, (x, first)), has_arrowhead=isinstance(item, NodeItem)))
+        group.add(Wire((*points, (x, first)), has_arrowhead=chain.begins_with_box))
         if with_shape:
-            self.shape(group, shape, False, x, row + 1)
+            self.shape(group, chain.first if chain.items else None, False, x, row + 1)
         return first
 
     def _shortcut(self, residual: ResidualItem) -> MarkGroup:
@@ -236,16 +224,15 @@ class _Layout:
 def _columns(lanes: list[MarkGroup], halves: list[int], alone: list[bool]) -> list[int]:
     """Return the columns of the lanes, relative to the column of the whole. Lanes have the same width if they fit."""
     sides = [(max(lane.left, half), max(lane.right, half)) for lane, half in zip(lanes, halves, strict=True)]
-    widest = max(max(side) for side in sides)
-    if all(not single for single in alone) and len(sides) * (2 * widest + 1 + LANE_GAP) <= MAX_LANES_WIDTH:
+    widest = max(map(max, sides))
+    if not any(alone) and len(sides) * (2 * widest + 1 + LANE_GAP) <= MAX_LANES_WIDTH:
         sides = [(widest, widest)] * len(sides)
     columns, at = [], 0
     for left, right in sides:
         columns.append(at + left)
         at += left + right + 1 + LANE_GAP
-    hanging = [column for column, single in zip(columns, alone, strict=True) if not single]
-    middle = hanging[0] if len(hanging) == 1 else (columns[0] + columns[-1]) // 2
-    if len(hanging) == len(columns) and len(columns) % 2:
+    middle = columns[alone.index(False)] if alone.count(False) == 1 else (columns[0] + columns[-1]) // 2
+    if not any(alone) and len(columns) % 2:
         middle = columns[len(columns) // 2]
     return [column - middle for column in columns]
 
@@ -254,11 +241,6 @@ def _carries_stream(item: ChainItem) -> bool:
     return isinstance(item, ResidualItem) or (
         isinstance(item, FrameItem) and any(_carries_stream(inner) for inner in item.chain.items)
     )
-
-
-def _starts(item: ChainItem) -> bool:
-    """Whether the item is the start of a chain, so that no arrow leads into it."""
-    return isinstance(item, NodeItem | FrameItem) and item.input_shape is None
 
 
 def _half(text: str) -> int:

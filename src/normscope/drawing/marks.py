@@ -24,6 +24,10 @@ class Rectangle:
     axis: int = 0
     """The column where a frame is entered. Its title is to the right of it."""
 
+    @property
+    def is_frame(self) -> bool:
+        return self.kind in ("frame", "repeated")
+
 
 @dataclass(frozen=True)
 class Wire:
@@ -43,6 +47,10 @@ class Label:
     text: str
     kind: Literal["shape", "name", "faint"]
     is_centered: bool = True
+
+    @property
+    def first_column(self) -> int:
+        return self.x - len(self.text) // 2 if self.is_centered else self.x
 
 
 @dataclass(frozen=True)
@@ -67,6 +75,10 @@ class MarkGroup:
     height: int = 0
     marks: list[Mark] = field(default_factory=list)
 
+    @property
+    def width(self) -> int:
+        return self.left + self.right + 1
+
     def add(self, *marks: Mark) -> None:
         self.marks += marks
         for mark in marks:
@@ -87,8 +99,7 @@ def _column_range(mark: Mark) -> tuple[int, int]:
     if isinstance(mark, Wire):
         return min(x for x, _ in mark.points), max(x for x, _ in mark.points)
     if isinstance(mark, Label):
-        first = mark.x - len(mark.text) // 2 if mark.is_centered else mark.x
-        return first, first + len(mark.text) - 1
+        return mark.first_column, mark.first_column + len(mark.text) - 1
     return mark.x - 1, mark.x + 1
 
 

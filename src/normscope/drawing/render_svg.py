@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from normscope.drawing.marks import Label, Mark, MarkGroup, OperatorSign, Rectangle, Wire
+from normscope.render.assets import read_asset
 from normscope.render.svg import element, svg_document, text
 
 EDGE = 28  # the margin
@@ -10,37 +11,11 @@ ACROSS, DOWN = 8.2, 19.0  # the size of a cell
 CORNER_RADIUS = 7.0  # of wires
 TITLE, NOTE = 9.2, 7.8  # the width of a character above the drawing
 
-_STYLE = """\
-.stream { stroke: #3b82d6; stroke-width: 5; fill: none }
-.wire { stroke: #6e7781; stroke-width: 1.4; fill: none }
-.head { fill: #6e7781 }
-.streamhead { fill: #3b82d6 }
-.module { fill: #eaf2fb; stroke: #7fa8d4 }
-.norm { fill: #fdf3dc; stroke: #d9b25f }
-.function { fill: #f3eefa; stroke: #b49bd3 }
-.frame { fill: #6e7781; fill-opacity: 0.05; stroke: #6e7781; stroke-opacity: 0.55; stroke-dasharray: 4 3 }
-.repeated { fill: #3b82d6; fill-opacity: 0.06; stroke: #3b82d6; stroke-opacity: 0.6; stroke-width: 1.4 }
-.sign { fill: #ffffff; stroke: #6e7781; stroke-width: 1.4 }
-.join { fill: #ffffff; stroke: #3b82d6; stroke-width: 3 }
-.halo { stroke: #ffffff; stroke-width: 6; stroke-linejoin: round; paint-order: stroke }
-.behind { fill: #ffffff }
-.shape { font-size: 11.5px }
-.small { font-size: 11.5px }
-@media (prefers-color-scheme: dark) {
-  .module { fill: #15263b; stroke: #4d7db5 }
-  .norm { fill: #332a12; stroke: #a98a3f }
-  .function { fill: #271f37; stroke: #8566b0 }
-  .sign, .join, .behind { fill: #0d1117 }
-  .halo { stroke: #0d1117 }
-  .wire { stroke: #9198a1 }
-  .head { fill: #9198a1 }
-}"""
-
 
 def draw_svg(group: MarkGroup, title: str, *notes: str) -> str:
     """Return the SVG document."""
     canvas = _SvgCanvas(group, top=EDGE + 26 + 18 * len(notes))
-    body = [element("style", f"\n{_STYLE}\n"), text(EDGE, EDGE + 8, title, "ink title")]
+    body = [element("style", f"\n{read_asset('drawing/diagram.css')}"), text(EDGE, EDGE + 8, title, "ink title")]
     body += [text(EDGE, EDGE + 27 + 18 * i, note, "faint") for i, note in enumerate(notes)]
     body += canvas.body()
     # At least as wide as the text, in the widest font that a browser may choose.
@@ -55,7 +30,7 @@ class _SvgCanvas:
     def __init__(self, group: MarkGroup, top: float) -> None:
         self.group, self.top = group, top
         self.names = {(mark.x, mark.y) for mark in group.marks if isinstance(mark, Label) and mark.kind == "name"}
-        self.width = (group.left + group.right + 1) * ACROSS + 2 * EDGE
+        self.width = group.width * ACROSS + 2 * EDGE
         self.height = group.height * DOWN + top + EDGE / 2
 
     def x(self, column: float) -> float:
@@ -68,20 +43,16 @@ class _SvgCanvas:
 
     def body(self) -> Iterator[str]:
         """Yield frames first (they are at the back), then wires, boxes, signs and labels."""
-        kinds = ("repeated", "frame")
         rectangles = [mark for mark in self.group.marks if isinstance(mark, Rectangle)]
-        for mark in rectangles:
-            if mark.kind in kinds:
-                yield from self._frame(mark)
         wires = [mark for mark in self.group.marks if isinstance(mark, Wire)]
-        for wire in sorted(wires, key=lambda wire: wire.is_thick):
-            yield self._wire(wire)
         for mark in rectangles:
-            if mark.kind not in kinds:
+            if mark.is_frame:
+                yield from self._frame(mark)
+        yield from map(self._wire, sorted(wires, key=lambda wire: wire.is_thick))
+        for mark in rectangles:
+            if not mark.is_frame:
                 yield from self._box(mark)
-        for wire in wires:
-            if wire.has_arrowhead:
-                yield self._head(wire)
+        yield from (self._head(wire) for wire in wires if wire.has_arrowhead)
         for rest in self.group.marks:
             yield from self._text(rest)
 

@@ -1,20 +1,18 @@
 """Render a drawing as text."""
 
-from itertools import groupby
+from itertools import groupby, pairwise
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from normscope.drawing.marks import Label, MarkGroup, OperatorSign, Rectangle, Wire
+from normscope.drawing.marks import Cell, Label, MarkGroup, OperatorSign, Rectangle, Wire
 
 if TYPE_CHECKING:
     from rich.text import Text
 
 _UP, _RIGHT, _DOWN, _LEFT = range(4)
 _LINES = " ╵╶└╷│┌├╴┘─┴┐┤┬┼"  # by the sum of 1 up, 2 right, 4 down, 8 left
-# The arms of cells on the stream: up, right, down, left; 2 is heavy, 1 light, 0 none.
-_HEAVY = {
-    (2, 0, 2, 0): "┃",
-    (2, 0, 0, 0): "┃",
-    (0, 0, 2, 0): "┃",
+# The arms of cells on the stream, if not only heavy: up, right, down, left; 2 is heavy, 1 light, 0 none.
+_HEAVY: dict[tuple[int, ...], str] = {
     (2, 1, 2, 0): "┠",
     (0, 1, 2, 0): "┎",
     (2, 1, 0, 0): "┖",
@@ -34,25 +32,24 @@ class TextCanvas:
     """A grid of cells: the arms of the lines through each cell, the characters on top, and styles."""
 
     def __init__(self, group: MarkGroup) -> None:
-        self.left = group.left
-        self.width, self.height = group.left + group.right + 1, group.height
+        self.left, self.width, self.height = group.left, group.width, group.height
         self.arms = [[[0, 0, 0, 0] for _ in range(self.width)] for _ in range(self.height)]
-        self.characters: dict[tuple[int, int], str] = {}
-        self.styles: dict[tuple[int, int], str] = {}
+        self.characters: dict[Cell, str] = {}
+        self.styles: dict[Cell, str] = {}
         self.names = {(mark.x, mark.y) for mark in group.marks if isinstance(mark, Label) and mark.kind == "name"}
-        rectangles = [mark for mark in group.marks if isinstance(mark, Rectangle)]
+        wires = [mark for mark in group.marks if isinstance(mark, Wire)]
+        for wire in wires:
+            for start, end in pairwise(wire.points):
+                self._span(start, end, 2 if wire.is_thick else 1)
         for mark in group.marks:
-            if isinstance(mark, Wire):
-                self._wire(mark)
-        for rectangle in rectangles:
-            self._rectangle(rectangle)
-        for mark in group.marks:
-            if isinstance(mark, Wire) and mark.has_arrowhead:
-                self._head(mark)
+            if isinstance(mark, Rectangle):
+                self._rectangle(mark)
+        for wire in wires:
+            if wire.has_arrowhead:
+                self._head(wire)
         for mark in group.marks:
             if isinstance(mark, Label):
-                first = mark.x - len(mark.text) // 2 if mark.is_centered else mark.x
-                self._write(first, mark.y, mark.text, _STYLES[mark.kind])
+                self._write(mark.first_column, mark.y, mark.text, _STYLES[mark.kind])
             elif isinstance(mark, OperatorSign):
                 style = _STYLES["join"] if mark.is_join else "bold"
                 self._write(mark.x - 1, mark.y, f"({mark.text})", style)
@@ -62,7 +59,7 @@ class TextCanvas:
             arms = self.arms[y][x + self.left]
             arms[side] = max(arms[side], weight)
 
-    def _span(self, start: tuple[int, int], end: tuple[int, int], weight: int) -> None:
+    def _span(self, start: Cell, end: Cell, weight: int) -> None:
         """Draw a straight line: inner cells have two arms, the ends one."""
         (x, y), (to_x, to_y) = min(start, end), max(start, end)
         if x == to_x:
@@ -74,23 +71,17 @@ class TextCanvas:
                 self._arm(column, y, _RIGHT, weight)
                 self._arm(column + 1, y, _LEFT, weight)
 
-    def _wire(self, wire: Wire) -> None:
-        for start, end in zip(wire.points, wire.points[1:], strict=False):
-            self._span(start, end, 2 if wire.is_thick else 1)
-
     def _rectangle(self, mark: Rectangle) -> None:
         right, bottom = mark.x + mark.width - 1, mark.y + mark.height - 1
-        is_frame = mark.kind in ("frame", "repeated")
-        if not is_frame:  # hide wires behind a box, except where they leave it below
+        if not mark.is_frame:  # hide wires behind a box, except where they leave it below
             for row in range(mark.y, bottom + 1):
                 for column in range(mark.x, right + 1):
                     arms = self.arms[row][column + self.left]
-                    below = arms[_DOWN] if row == bottom else 0
-                    self.arms[row][column + self.left] = [0, 0, below, 0]
+                    arms[:] = [0, 0, arms[_DOWN] if row == bottom else 0, 0]
         corners = [(mark.x, mark.y), (right, mark.y), (right, bottom), (mark.x, bottom)]
-        for start, end in zip(corners, [*corners[1:], corners[0]], strict=True):
+        for start, end in pairwise([*corners, corners[0]]):
             self._span(start, end, 1)
-        if is_frame:
+        if mark.is_frame:
             self.characters |= dict(zip(corners, "╭╮╯╰", strict=True))
             self._write(mark.axis + 2, mark.y, f" {mark.lines[0]} ", _STYLES["name"])
             return
@@ -121,8 +112,7 @@ class TextCanvas:
         if key in self.characters:
             return self.characters[key], self.styles.get(key, "bold blue" if heavy else "dim")
         if heavy:
-            plain = (min(arms[0], 2), arms[1], min(arms[2], 2), arms[3])
-            return _HEAVY.get(plain, "┃"), _STYLES["stream"]
+            return _HEAVY.get(tuple(arms), "┃"), _STYLES["stream"]
         number = sum(2**side for side in range(4) if arms[side])
         return _LINES[number], _STYLES["wire"] if number else ""
 
@@ -141,10 +131,8 @@ def draw_rich(group: MarkGroup) -> "Text":
     canvas = TextCanvas(group)
     lines = []
     for y in range(canvas.height):
-        line = Text()
-        cells = (canvas.cell(x, y) for x in range(canvas.width))
-        for style, alike in groupby(cells, key=lambda cell: cell[1]):
-            line.append("".join(character for character, _ in alike), style)
+        cells = groupby((canvas.cell(x, y) for x in range(canvas.width)), key=itemgetter(1))
+        line = Text.assemble(*(("".join(character for character, _ in alike), style) for style, alike in cells))
         line.rstrip()
         lines.append(line)
     return Text("\n", no_wrap=True).join(lines)

@@ -23,10 +23,6 @@ def find_joins(graph: DataflowGraph) -> dict[int, ResidualAdd]:
     return {index: join for index, join in found.items() if join is not None}
 
 
-def is_join(graph: DataflowGraph, node: GraphNode) -> bool:
-    return join_at(graph, node) is not None
-
-
 def join_at(graph: DataflowGraph, node: GraphNode) -> ResidualAdd | None:
     """Return the residual addition at a node; None if it is none.
 

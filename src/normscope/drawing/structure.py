@@ -5,6 +5,8 @@ lanes. Every node is drawn once; where it cannot be drawn in place, a reference 
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import ClassVar
 
 from normscope.drawing.graph import DataflowGraph, Edge, GraphNode
 from normscope.drawing.residual_joins import find_joins
@@ -24,6 +26,7 @@ class ReferenceItem:
     """The start of a lane that reads a node drawn elsewhere."""
 
     node: GraphNode
+    input_shape: ClassVar[None] = None
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,12 @@ class MergeItem:
 
     node: GraphNode
     lanes: "tuple[Chain, ...]"
+
+    @property
+    def input_shape(self) -> Shape | None:
+        """The shape on the arrow into the lanes; None if it differs between them."""
+        shapes = {lane.first for lane in self.lanes if not lane.has_own_source}
+        return shapes.pop() if len(shapes) == 1 else None
 
 
 @dataclass(frozen=True)
@@ -52,6 +61,15 @@ class ResidualItem:
     shared: "Chain"
     branches: tuple[ResidualBranch, ...]
     shortcut: "Chain | None" = None
+
+    @property
+    def entry(self) -> "Chain":
+        """The chain that leaves the stream."""
+        return self.shared if self.shared.items else self.branches[0].chain
+
+    @property
+    def input_shape(self) -> Shape | None:
+        return self.entry.first
 
 
 @dataclass(frozen=True)
@@ -79,33 +97,23 @@ class Chain:
     @property
     def first(self) -> Shape | None:
         """The shape on the first arrow; None if there is no arrow, or if lanes have different shapes."""
-        if not self.items:
-            return self.output_shape
-        return input_shape(self.items[0])
+        return self.items[0].input_shape if self.items else self.output_shape
+
+    @property
+    def begins_with_box(self) -> bool:
+        return bool(self.items) and isinstance(self.items[0], NodeItem)
+
+    @property
+    def has_own_source(self) -> bool:
+        """Whether it begins with an input or a reference, rather than at the chain before."""
+        if self.items and isinstance(self.items[0], MergeItem):
+            return all(lane.has_own_source for lane in self.items[0].lanes)
+        return bool(self.items) and is_source(self.items[0])
 
 
-def input_shape(item: ChainItem) -> Shape | None:
-    """Return the shape on the arrow into an item."""
-    if isinstance(item, NodeItem | FrameItem):
-        return item.input_shape
-    if isinstance(item, ReferenceItem):
-        return None
-    if isinstance(item, ResidualItem):
-        return item.branches[0].chain.first if not item.shared.items else item.shared.first
-    shapes = {lane.first for lane in item.lanes if not has_own_source(lane)}
-    return shapes.pop() if len(shapes) == 1 else None
-
-
-def has_own_source(chain: Chain) -> bool:
-    """Whether a lane begins with an input or a reference, rather than at the chain."""
-    if not chain.items:
-        return False
-    first = chain.items[0]
-    if isinstance(first, ReferenceItem):
-        return True
-    if isinstance(first, MergeItem):
-        return all(has_own_source(lane) for lane in first.lanes)
-    return isinstance(first, NodeItem | FrameItem) and first.input_shape is None
+def is_source(item: ChainItem) -> bool:
+    """Whether an item is an input or a reference, so that no arrow leads into it."""
+    return not isinstance(item, MergeItem | ResidualItem) and item.input_shape is None
 
 
 def build_chain(graph: DataflowGraph) -> Chain:
@@ -121,11 +129,9 @@ class _ChainBuilder:
     def from_source(self, end: Edge) -> Chain:
         """Return the chain that ends with this edge, from its main source."""
         source = self._source(end.source)
-        if source in self.drawn:
-            return self._chain(source, end)
+        first = () if source in self.drawn else (NodeItem(self.graph.nodes[source], None),)
         self.drawn.add(source)
-        rest = self._chain(source, end)
-        return Chain((NodeItem(self.graph.nodes[source], None), *rest.items), rest.output_shape)
+        return Chain((*first, *self._chain(source, end).items), end.shape)
 
     def _source(self, index: int) -> int:
         """Return the main source of a node: follow the stream backward, or the first of several inputs."""
@@ -137,14 +143,13 @@ class _ChainBuilder:
     def _chain(self, start: int, end: Edge) -> Chain:
         """Return the chain from a node that is already drawn to this edge."""
         path = self._dominators(start, end.source)
-        known = [position for position, index in enumerate(path) if index in self.drawn]
+        known = [index for index in path if index in self.drawn]
         items: list[ChainItem] = []
         if known:  # another lane has drawn it
-            items.append(ReferenceItem(self.graph.nodes[path[known[-1]]]))
-            start, path = path[known[-1]], path[known[-1] + 1 :]
-        for index in path:
-            items.append(self._item(start, index))
-            start = index
+            start = known[-1]
+            items.append(ReferenceItem(self.graph.nodes[start]))
+            path = path[path.index(start) + 1 :]
+        items += [self._item(before, index) for before, index in pairwise([start, *path])]
         return Chain(tuple(items), end.shape)
 
     def _dominators(self, start: int, end: int) -> list[int]:
@@ -158,7 +163,7 @@ class _ChainBuilder:
             if lowest_source >= index:  # no later edge passes it by
                 path.append(index)
             sources = [edge.source for edge in self.graph.nodes[index].inputs]
-            lowest_source = min(lowest_source, *(n for n in sources if n == start or start in ancestors[n]))
+            lowest_source = min(lowest_source, *(n for n in sources if self._leads_to(start, n)))
         return path[::-1]
 
     def _item(self, start: int, index: int) -> ChainItem:
@@ -166,7 +171,7 @@ class _ChainBuilder:
         self.drawn.add(index)
         node = self.graph.nodes[index]
         join = self.joins.get(index)
-        if join is not None and (start == join.stream or start in self.graph.ancestors[join.stream]):
+        if join is not None and self._leads_to(start, join.stream):
             residual = self._residual(start, index)
             if residual is not None:
                 return residual
@@ -174,8 +179,11 @@ class _ChainBuilder:
             return NodeItem(node, node.inputs[0].shape)
         return MergeItem(node, tuple(self._lane(start, edge) for edge in node.inputs))
 
+    def _leads_to(self, start: int, index: int) -> bool:
+        return start == index or start in self.graph.ancestors[index]
+
     def _lane(self, start: int, edge: Edge) -> Chain:
-        if start == edge.source or start in self.graph.ancestors[edge.source]:
+        if self._leads_to(start, edge.source):
             return self._chain(start, edge)
         if edge.source in self.drawn:
             return Chain((ReferenceItem(self.graph.nodes[edge.source]),), edge.shape)
@@ -187,21 +195,17 @@ class _ChainBuilder:
         while at != start:
             if at not in self.joins:
                 return None
-            join = self.joins[at]
-            joins.append(join)
-            at = join.stream if join.fork is None else join.fork
-        joins.reverse()
+            joins.insert(0, self.joins[at])
+            at = joins[0].stream if joins[0].fork is None else joins[0].fork
         is_projected = joins[0].fork is not None
         if len(joins) > 1 and any(join.fork is not None for join in joins):
             return None  # drawn as lanes
         self.drawn.update(join.node for join in joins)
         paths = [self._dominators(start, join.branch) for join in joins]
         shared = [n for n in paths[0] if all(n in path for path in paths)] if len(paths) > 1 else []
-        if shared:
-            first = self._chain(start, Edge(shared[-1], self.graph.nodes[shared[-1]].shape))
-            start = shared[-1]
-        else:
-            first = Chain((), self.graph.nodes[last].shape)
+        end = shared[-1] if shared else start
+        first = self._chain(start, Edge(end, self.graph.nodes[end if shared else last].shape))
+        start = end
         shortcut = self._chain(start, self._edge(joins[0].node, joins[0].stream)) if is_projected else None
         branches = [
             ResidualBranch(self.graph.nodes[join.node], self._chain(start, self._edge(join.node, join.branch)))
