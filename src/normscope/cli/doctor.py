@@ -9,22 +9,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from normscope.cli.options import (
-    Flag,
-    Float,
-    OptionalInt,
-    OptionalStr,
-    Str,
-    config_options,
-    given,
-    read_arguments,
-)
+from normscope.cli import options as opt
 from normscope.models.config_json import config_to_json
 from normscope.render.formatting import format_duration
 from normscope.training.config import TrainConfig
 from normscope.training.doctor import DoctorReport, DoctorRow, doctor
 
-DoctorSettings = config_options(
+DoctorSettings = opt.config_options(
     "DoctorSettings", "Settings of the training.", TrainConfig, ("batch", "micro_batch", "device", "precision")
 )
 
@@ -36,33 +27,33 @@ class Doctor:
     For example: normscope doctor --depth 8
     """
 
-    recipe: Str = "dial"
+    recipe: opt.Str = "dial"
     """Recipe: dial or sprint."""
 
-    depth: OptionalInt = None
+    depth: opt.OptionalInt = None
     """Number of blocks."""
 
-    preset: OptionalStr = None
+    preset: opt.OptionalStr = None
     """Model preset: nanochat, gpt2 or llama."""
 
-    context: OptionalInt = None
+    context: opt.OptionalInt = None
     """Context length in tokens."""
 
-    vocab_size: OptionalInt = None
+    vocab_size: opt.OptionalInt = None
     """Vocabulary size."""
 
-    seconds: Float = 4.0
+    seconds: opt.Float = 4.0
     """Duration of the measurement."""
 
-    json: Flag = False
+    json: opt.Flag = False
     """Print a JSON object."""
 
     settings: DoctorSettings = field(default_factory=DoctorSettings)  # type: ignore[valid-type]
 
 
 def main(arguments: Sequence[str]) -> None:
-    command = read_arguments(Doctor, "doctor", arguments)
-    options = {name: value for name, value in given(command).items() if name != "json"}
+    command = opt.read_arguments(Doctor, "doctor", arguments)
+    options = {name: value for name, value in opt.given(command).items() if name != "json"}
     console = Console(stderr=command.json)
     report = doctor(**options, progress=console.status)
     if command.json:

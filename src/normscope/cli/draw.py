@@ -12,16 +12,7 @@ from typing import Annotated, Any
 import tyro
 
 from normscope.checks import short_repr
-from normscope.cli.options import (
-    Flag,
-    OptionalFile,
-    OptionalStr,
-    Settings,
-    Str,
-    Subcommands,
-    join_settings,
-    run_subcommand,
-)
+from normscope.cli import options as opt
 from normscope.drawing.scopes.draw_scope import draw, draw_rich, draw_svg
 from normscope.drawing.scopes.gallery import gallery_svg
 from normscope.errors import ConfigError
@@ -44,12 +35,10 @@ class DrawScope:
     shape: Annotated[str, tyro.conf.arg(metavar="SIZE,SIZE,...")]
     """Shape of the tensor: 2,4,3,3 or "(2, 4, 3, 3)"."""
 
-    sizes: Annotated[
-        tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="[AXIS=SIZE ...]", help_behavior_hint="")
-    ] = ()
+    sizes: Annotated[tyro.conf.Positional[tuple[str, ...]], opt.option("[AXIS=SIZE ...]")] = ()
     """Sizes that the shape does not determine, such as g=2."""
 
-    svg: OptionalFile = None
+    svg: opt.OptionalFile = None
     """Write an SVG image to this file."""
 
 
@@ -68,19 +57,19 @@ class DrawBlock:
     Example: normscope draw block --preset nanochat --shape 8,1024,768 --wiring sandwich
     """
 
-    preset: Str = "nanochat"
+    preset: opt.Str = "nanochat"
     """Preset: nanochat, gpt2, llama, encoder or vit."""
 
     shape: Annotated[str, tyro.conf.arg(metavar="B,S,D")] = "8,1024,768"
     """Input shape: batch, sequence length, width."""
 
-    wiring: OptionalStr = None
+    wiring: opt.OptionalStr = None
     """Residual wiring: pre, post, sandwich, parallel, single or none."""
 
-    model: Settings = ()
+    model: opt.Settings = ()
     """Other model settings, such as activation=swiglu kv_heads=2 qk_norm=rms."""
 
-    svg: OptionalFile = None
+    svg: opt.OptionalFile = None
     """Write an SVG image to this file."""
 
 
@@ -91,27 +80,25 @@ class DrawModel:
     Examples: normscope draw model --preset gpt2, normscope draw model runs/stories
     """
 
-    folder: Annotated[tyro.conf.Positional[Path | None], tyro.conf.arg(metavar="[FOLDER]", help_behavior_hint="")] = (
-        None
-    )
+    folder: Annotated[tyro.conf.Positional[Path | None], opt.option("[FOLDER]")] = None
     """Run folder, or folder of a Hugging Face checkpoint (GPT-2 or Llama)."""
 
-    preset: OptionalStr = None
+    preset: opt.OptionalStr = None
     """Preset: nanochat (default), gpt2, llama, encoder, vit or convnet."""
 
-    shape: Annotated[str | None, tyro.conf.arg(metavar="SIZE,SIZE,...", help_behavior_hint="")] = None
+    shape: Annotated[str | None, opt.option("SIZE,SIZE,...")] = None
     """Input shape: batch and sequence length, or a batch of images."""
 
-    wiring: OptionalStr = None
+    wiring: opt.OptionalStr = None
     """Residual wiring: pre, post, sandwich, parallel, single or none."""
 
-    model: Settings = ()
+    model: opt.Settings = ()
     """Other model settings, such as depth=4 activation=swiglu."""
 
-    inside: Flag = False
+    inside: opt.Flag = False
     """Also draw the inside of attention and MLP."""
 
-    svg: OptionalFile = None
+    svg: opt.OptionalFile = None
     """Write an SVG image to this file."""
 
 
@@ -150,7 +137,7 @@ def _model(command: DrawModel) -> None:
 
 
 def _settings(command: DrawBlock | DrawModel) -> dict[str, Any]:
-    return join_settings({} if command.wiring is None else {"wiring": command.wiring}, command.model)
+    return opt.join_settings({} if command.wiring is None else {"wiring": command.wiring}, command.model)
 
 
 def _gallery(command: DrawGallery) -> None:
@@ -197,7 +184,7 @@ def _sizes(texts: Sequence[str]) -> dict[str, int]:
     return sizes
 
 
-SUBCOMMANDS: Subcommands = {
+SUBCOMMANDS: opt.Subcommands = {
     "scope": (DrawScope, _scope),
     "block": (DrawBlock, _block),
     "model": (DrawModel, _model),
@@ -209,4 +196,4 @@ def main(arguments: Sequence[str]) -> int:
     if arguments and "[" in arguments[0]:
         fix = f"normscope draw scope {shlex.join(arguments)}"
         raise ConfigError(f"unrecognized subcommand {arguments[0]!r}\nfix: {fix}")
-    return run_subcommand("draw", "Draw a scope, a block or a whole model.", SUBCOMMANDS, arguments)
+    return opt.run_subcommand("draw", "Draw a scope, a block or a whole model.", SUBCOMMANDS, arguments)

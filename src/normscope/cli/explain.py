@@ -9,7 +9,7 @@ from typing import Annotated
 
 import tyro
 
-from normscope.cli.options import Flag, OptionalFloat, OptionalInt, given, read_arguments
+from normscope.cli.options import Flag, OptionalFloat, OptionalInt, given, option, read_arguments
 from normscope.learning.catalog import TOPICS, explain
 from normscope.learning.inputs import read_tensor
 from normscope.learning.terminal import WIDTH, render, render_rich
@@ -26,11 +26,11 @@ class Explain:
     Without a topic, list the topics.
     """
 
-    topic: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TOPIC", help_behavior_hint="")] = ""
+    topic: Annotated[tyro.conf.Positional[str], option("TOPIC")] = ""
     """layernorm, rmsnorm, batchnorm, instancenorm, groupnorm, powernorm, linear, embedding, init, mlp, relu2,
     attention, block, residual or requires-grad."""
 
-    input: Annotated[str | None, tyro.conf.arg(metavar="NUMBERS", help_behavior_hint="")] = None
+    input: Annotated[str | None, option("NUMBERS")] = None
     """Input tensor: 3,-4,0 or "[[1, 2, 3], [4, 5, 6]]" or FILE.npy. For embedding: token ids; for init: d_in,d_out."""
 
     eps: OptionalFloat = None

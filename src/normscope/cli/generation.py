@@ -7,7 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from normscope.cli.options import Checkpoint, Float, Int, OptionalFloat, OptionalInt, RunFolder
+from normscope.cli.options import Checkpoint, Float, Int, OptionalFloat, OptionalInt, RunFolder, option
 from normscope.generate.config import GenerationConfig
 from normscope.generate.decoder import WeightFormat
 from normscope.runs.run import Run
@@ -42,7 +42,7 @@ class GenerationOptions:
     repetition_penalty: Float = 1.0
     """Penalize tokens that already occur (1 disables the penalty)."""
 
-    stop: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TEXT ...", help_behavior_hint="")] = ()
+    stop: Annotated[tuple[str, ...], option("TEXT ...")] = ()
     r"""Stop strings: end the text before the first match. \n is a newline."""
 
     seed: Int = 0

@@ -20,20 +20,20 @@ from normscope.errors import ConfigError
 Command = TypeVar("Command")
 
 
-def _option(metavar: str, *aliases: str) -> Any:
+def option(metavar: str | None = None, *aliases: str) -> Any:
     """An option that shows no default value in the help."""
     return tyro.conf.arg(metavar=metavar, help_behavior_hint="", aliases=list(aliases) or None)
 
 
 # Options that are optional show no default.
-OptionalInt = Annotated[int | None, _option("N")]
-OptionalFloat = Annotated[float | None, _option("X")]
-OptionalStr = Annotated[str | None, _option("NAME")]
-OptionalFile = Annotated[Path | None, _option("FILE")]
-OptionalFolder = Annotated[Path | None, _option("FOLDER")]
-Settings = Annotated[tuple[str, ...], _option("NAME=VALUE ...")]
-Flag = Annotated[bool, tyro.conf.arg(help_behavior_hint="")]
-Quiet = Annotated[bool, tyro.conf.arg(aliases=["-q"], help_behavior_hint="")]
+OptionalInt = Annotated[int | None, option("N")]
+OptionalFloat = Annotated[float | None, option("X")]
+OptionalStr = Annotated[str | None, option("NAME")]
+OptionalFile = Annotated[Path | None, option("FILE")]
+OptionalFolder = Annotated[Path | None, option("FOLDER")]
+Settings = Annotated[tuple[str, ...], option("NAME=VALUE ...")]
+Flag = Annotated[bool, option()]
+Quiet = Annotated[bool, option(None, "-q")]
 # Options with a default, which the help shows.
 Int = Annotated[int, tyro.conf.arg(metavar="N")]
 Float = Annotated[float, tyro.conf.arg(metavar="X")]

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import tyro
 
-from normscope.cli.options import Folder, Int, Quiet, given, read_arguments
+from normscope.cli.options import Folder, Int, Quiet, given, option, read_arguments
 from normscope.cli.train import DataOptions
 from normscope.data.prepare import prepare
 from normscope.data.write_corpus import check_output_folder
@@ -20,7 +20,7 @@ class Prepare:
     For example: normscope prepare books/ --out tokens --tokenizer bpe --vocab-size 4096
     """
 
-    sources: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="TEXT ...", help_behavior_hint="")]
+    sources: Annotated[tyro.conf.Positional[tuple[str, ...]], option("TEXT ...")]
     """Files, folders or glob patterns (.txt .md .py .jsonl .parquet), or - for stdin."""
 
     out: Folder

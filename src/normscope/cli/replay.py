@@ -7,7 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from normscope.cli.options import OptionalStr, read_arguments
+from normscope.cli.options import OptionalStr, option, read_arguments
 from normscope.runtime.precision import Precision
 from normscope.training.nan_guard import replay
 
@@ -22,9 +22,7 @@ class Replay:
     device: OptionalStr = None
     """Device (default: the run's)."""
 
-    precision: Annotated[Precision | None, tyro.conf.arg(metavar="{auto,float32,bfloat16}", help_behavior_hint="")] = (
-        None
-    )
+    precision: Annotated[Precision | None, option("{auto,float32,bfloat16}")] = None
     """Dtype of matrix products (default: the run's)."""
 
 

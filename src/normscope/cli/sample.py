@@ -9,7 +9,7 @@ from typing import Annotated
 import tyro
 
 from normscope.cli.generation import GenerationOptions, print_checkpoint_notice
-from normscope.cli.options import Flag, Quiet, read_arguments
+from normscope.cli.options import Flag, Quiet, option, read_arguments
 from normscope.generate.text import GeneratedText
 from normscope.render.streaming import StreamDisplay, print_text
 from normscope.runs.sample import sample
@@ -22,7 +22,7 @@ class Sample(GenerationOptions):
     Example: normscope sample runs/stories --prompt "Once upon a time" -n 3
     """
 
-    prompt: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TEXT ...", help_behavior_hint="")] = ("",)
+    prompt: Annotated[tuple[str, ...], option("TEXT ...")] = ("",)
     """One or more prompts. Without one, start a new document."""
 
     samples: Annotated[int, tyro.conf.arg(metavar="N", aliases=["-n"])] = 1

@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TextIO, cast
+from typing import Any, TextIO, cast
 
 from normscope.render.formatting import printable
 
@@ -98,29 +98,17 @@ class GuardedStream(io.TextIOBase):
         return StyledStream(self)
 
 
-class StyledStream(io.TextIOBase):
-    """The stream that rich writes its escape sequences to."""
+class StyledStream:
+    """The stream that rich writes its escape sequences to: the guarded one, but for `write`."""
 
     def __init__(self, guarded: GuardedStream) -> None:
         self._guarded = guarded
 
     def write(self, text: str) -> int:
-        write = self._guarded.write_styled if self._guarded.isatty() else self._guarded.write
-        write(text)
-        return len(text)
+        return self._guarded.write_styled(text) if self._guarded.isatty() else self._guarded.write(text)
 
-    def flush(self) -> None:
-        self._guarded.flush()
-
-    def isatty(self) -> bool:
-        return self._guarded.isatty()
-
-    def fileno(self) -> int:
-        return self._guarded.fileno()
-
-    @property
-    def encoding(self) -> str:  # type: ignore[override]
-        return self._guarded.encoding
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._guarded, name)
 
 
 @contextmanager

@@ -7,20 +7,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from normscope.cli.options import (
-    Flag,
-    OptionalFloat,
-    OptionalFolder,
-    OptionalInt,
-    OptionalStr,
-    Quiet,
-    Settings,
-    Str,
-    config_options,
-    given,
-    parse_settings,
-    read_arguments,
-)
+from normscope.cli import options as opt
 from normscope.training.config import TrainConfig
 from normscope.training.train import WandbMode, train
 
@@ -31,24 +18,22 @@ STOPPED = 130  # the exit code of a command stopped by Ctrl-C
 class DataOptions:
     """Tokenizer and validation split."""
 
-    tokenizer: OptionalStr = None
+    tokenizer: opt.OptionalStr = None
     """auto (chosen for the text), characters, bytes, bpe, or the path of a tokenizer.json."""
 
-    vocab_size: OptionalInt = None
+    vocab_size: opt.OptionalInt = None
     """Vocabulary size of bpe (default 2048; auto uses less for a small corpus)."""
 
-    column: Str = "text"
+    column: opt.Str = "text"
     """Text column of .jsonl and .parquet files."""
 
-    split: Annotated[
-        Literal["random", "tail"] | None, tyro.conf.arg(metavar="{random,tail}", help_behavior_hint="")
-    ] = None
+    split: Annotated[Literal["random", "tail"] | None, opt.option("{random,tail}")] = None
     """Validation split: random chunks, or the end of the text."""
 
-    val_fraction: OptionalFloat = None
+    val_fraction: opt.OptionalFloat = None
     """Fraction of the text held out for validation (default 0.1, at most 1 MB)."""
 
-    allow_special: Flag = False
+    allow_special: opt.Flag = False
     """Parse <|endoftext|> and other special tokens in the text."""
 
 
@@ -56,16 +41,16 @@ class DataOptions:
 class ModelSizeOptions:
     """Model size and architecture."""
 
-    width: OptionalInt = None
+    width: opt.OptionalInt = None
     """Embedding width."""
 
-    heads: OptionalInt = None
+    heads: opt.OptionalInt = None
     """Number of attention heads; must divide the width."""
 
-    context: OptionalInt = None
+    context: opt.OptionalInt = None
     """Context length in tokens."""
 
-    model: Settings = ()
+    model: opt.Settings = ()
     """Any other model setting, for example activation=swiglu norm=layer wiring=post."""
 
 
@@ -73,7 +58,7 @@ class ModelSizeOptions:
 class ModelOptions(ModelSizeOptions):
     """Model architecture. Defaults come from the recipe and --depth."""
 
-    preset: OptionalStr = None
+    preset: opt.OptionalStr = None
     """Model preset: nanochat, gpt2 or llama."""
 
 
@@ -81,13 +66,13 @@ class ModelOptions(ModelSizeOptions):
 class LoggingOptions:
     """Output and experiment trackers."""
 
-    quiet: Quiet = False
+    quiet: opt.Quiet = False
     """Show no progress and no samples."""
 
-    tensorboard: Flag = False
+    tensorboard: opt.Flag = False
     """Log to TensorBoard."""
 
-    wandb: Annotated[WandbMode, tyro.conf.arg(help_behavior_hint="")] = "off"
+    wandb: Annotated[WandbMode, opt.option()] = "off"
     """Log to Weights & Biases."""
 
 
@@ -95,16 +80,13 @@ class LoggingOptions:
 _INTERVALS = ("eval_every", "sample_every", "save_every", "xray_every")
 _HARDWARE = ("device", "precision", "compile")
 _OTHERS = [field.name for field in dataclasses.fields(TrainConfig) if field.name not in _INTERVALS + _HARDWARE]
-OptimizationOptions = config_options(
-    "OptimizationOptions",
-    "Optimizer and learning-rate schedule. Defaults come from the recipe.",
-    TrainConfig,
-    _OTHERS,
+OptimizationOptions = opt.config_options(
+    "OptimizationOptions", "Optimizer and learning-rate schedule. Defaults come from the recipe.", TrainConfig, _OTHERS
 )
-IntervalOptions = config_options(
+IntervalOptions = opt.config_options(
     "IntervalOptions", "Intervals in steps; 0 means only at the end.", TrainConfig, _INTERVALS
 )
-HardwareOptions = config_options(
+HardwareOptions = opt.config_options(
     "HardwareOptions", "Device and precision; see also `normscope doctor`.", TrainConfig, _HARDWARE
 )
 
@@ -122,21 +104,19 @@ class Train:
     Ctrl-C saves a checkpoint and stops; `normscope resume` continues.
     """
 
-    sources: Annotated[
-        tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="[TEXT ...]", help_behavior_hint="")
-    ] = ()
+    sources: Annotated[tyro.conf.Positional[tuple[str, ...]], opt.option("[TEXT ...]")] = ()
     """Files, folders or glob patterns (.txt .md .py .jsonl .parquet), - for stdin, or one prepared folder."""
 
-    out: OptionalFolder = None
+    out: opt.OptionalFolder = None
     """Run folder (default: a new folder in runs/)."""
 
-    recipe: Str = "dial"
+    recipe: opt.Str = "dial"
     """dial: model and training scaled by --depth. sprint: a small, fast character model."""
 
-    depth: OptionalInt = None
+    depth: opt.OptionalInt = None
     """Number of blocks. Width, heads, learning rates and steps scale with it."""
 
-    prompt: Annotated[str, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")] = ""
+    prompt: Annotated[str, opt.option("TEXT")] = ""
     """Prompt of the samples drawn during training."""
 
     data: DataOptions = field(default_factory=DataOptions)
@@ -148,6 +128,6 @@ class Train:
 
 
 def main(arguments: Sequence[str]) -> int:
-    command = read_arguments(Train, "train", arguments)
-    run = train(**{**given(command), "model": parse_settings(command.gpt.model)})
+    command = opt.read_arguments(Train, "train", arguments)
+    run = train(**{**opt.given(command), "model": opt.parse_settings(command.gpt.model)})
     return STOPPED if run.end_reason == "stopped" else 0

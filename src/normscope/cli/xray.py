@@ -10,16 +10,8 @@ from typing import Annotated, Any
 
 import tyro
 
+from normscope.cli import options as opt
 from normscope.cli.generation import print_checkpoint_notice
-from normscope.cli.options import (
-    Flag,
-    OptionalFile,
-    OptionalFloat,
-    config_options,
-    given,
-    join_settings,
-    read_arguments,
-)
 from normscope.cli.train import ModelSizeOptions
 from normscope.diagnostics.record_json import non_finite_as_text, save_record
 from normscope.diagnostics.report.diff import render_diff
@@ -32,7 +24,7 @@ from normscope.storage.files import write_atomically
 EXIT_FINDINGS = 1
 """Exit code if there is a finding of severity error, or a difference."""
 _TARGET = tyro.conf.arg(metavar="TARGET")
-XrayOptions = config_options(
+XrayOptions = opt.config_options(
     "XrayOptions",
     "What to run, and how; in `xray diff`, --dtype, --compile and --cached apply to the second side.",
     XrayConfig,
@@ -59,10 +51,10 @@ class XrayCommand:
     target: Annotated[tyro.conf.Positional[str], _TARGET]
     """Model to inspect."""
 
-    html: OptionalFile = None
+    html: opt.OptionalFile = None
     """Also write an HTML report."""
 
-    json: OptionalFile = None
+    json: opt.OptionalFile = None
     """Save the x-ray as JSON, for `normscope xray FILE` and `normscope xray diff`."""
 
     options: XrayOptions = field(default_factory=XrayOptions)  # type: ignore[valid-type]
@@ -85,13 +77,13 @@ class XrayDiffCommand:
     one: Annotated[tyro.conf.Positional[str], _TARGET]
     """Saved x-ray, or any target of `normscope xray`."""
 
-    other: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="[TARGET]", help_behavior_hint="")] = ""
+    other: Annotated[tyro.conf.Positional[str], opt.option("[TARGET]")] = ""
     """Target to compare with (default: the same target, run with the options below)."""
 
-    tolerance: OptionalFloat = None
+    tolerance: opt.OptionalFloat = None
     """Relative tolerance (default: half of the digits of the dtype)."""
 
-    json: Flag = False
+    json: opt.Flag = False
     """Print the differences as JSON."""
 
     options: XrayOptions = field(default_factory=XrayOptions)  # type: ignore[valid-type]
@@ -100,13 +92,13 @@ class XrayDiffCommand:
 
 def main(arguments: Sequence[str]) -> int:
     if arguments and arguments[0] == "diff":
-        return _diff(read_arguments(XrayDiffCommand, "xray diff", arguments[1:]))
-    return _xray(read_arguments(XrayCommand, "xray", arguments))
+        return _diff(opt.read_arguments(XrayDiffCommand, "xray diff", arguments[1:]))
+    return _xray(opt.read_arguments(XrayCommand, "xray", arguments))
 
 
 def _settings(command: XrayCommand | XrayDiffCommand) -> dict[str, Any]:
-    sizes = {name: value for name, value in given(command.preset).items() if name != "model"}
-    return {**given(command.options), "model": join_settings(sizes, command.preset.model)}
+    sizes = {name: value for name, value in opt.given(command.preset).items() if name != "model"}
+    return {**opt.given(command.options), "model": opt.join_settings(sizes, command.preset.model)}
 
 
 def _xray(command: XrayCommand) -> int:

@@ -96,13 +96,14 @@ def _signature(trace: ModelTrace, call: int) -> list[object]:
     """Return what a call does in a comparable form: no position in the model, no values."""
     ops = trace.ops_in(call)
     position: dict[int | None, int] = {op.index: i for i, op in enumerate(ops)}
-    depth, sizes = len(trace.call_stacks[call]), {None: 0, **trace.parameter_sizes}
+    depth = len(trace.call_stacks[call])
     found: list[object] = [trace.calls[call].class_name]
     for op in ops:
         modules = [trace.calls[inner] for inner in trace.call_stacks[op.call][depth:]]
         path = [(module.name, module.class_name) for module in modules]
-        inputs = [(value.shape, sizes[value.parameter], position.get(value.op)) for value in op.inputs]
-        found.append((op.function, op.shape, op.scalar_args, op.is_causal, op.is_masked, path, inputs))
+        sizes = [trace.parameter_sizes.get(value.parameter or "", 0) for value in op.inputs]
+        inputs = [(value.shape, position.get(value.op)) for value in op.inputs]
+        found.append((op.function, op.shape, op.scalar_args, op.is_causal, op.is_masked, path, sizes, inputs))
     return found
 
 

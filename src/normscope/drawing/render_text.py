@@ -126,13 +126,9 @@ def draw_text(group: MarkGroup) -> str:
 
 def draw_rich(group: MarkGroup) -> "Text":
     """Render with colors, for a terminal."""
-    from rich.text import Text  # imported on use: slow
+    from normscope.render.console import styled_lines  # imported on use: rich is slow
 
     canvas = TextCanvas(group)
-    lines = []
-    for y in range(canvas.height):
-        cells = groupby((canvas.cell(x, y) for x in range(canvas.width)), key=itemgetter(1))
-        line = Text.assemble(*(("".join(character for character, _ in alike), style) for style, alike in cells))
-        line.rstrip()
-        lines.append(line)
-    return Text("\n", no_wrap=True).join(lines)
+    rows = ([canvas.cell(x, y) for x in range(canvas.width)] for y in range(canvas.height))
+    alike = (groupby(row, key=itemgetter(1)) for row in rows)
+    return styled_lines([("".join(letter for letter, _ in cells), style) for style, cells in row] for row in alike)

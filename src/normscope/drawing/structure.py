@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import ClassVar
 
 from normscope.drawing.graph import DataflowGraph, Edge, GraphNode
-from normscope.drawing.residual_joins import find_joins
+from normscope.drawing.residual_joins import ResidualAdd, find_joins
 from normscope.tracing.trace import Shape
 
 
@@ -191,7 +191,8 @@ class _ChainBuilder:
 
     def _residual(self, start: int, last: int) -> ResidualItem | None:
         """Return all residual additions between two nodes of the chain; None if they do not form one stream."""
-        joins, at = [], last
+        joins: list[ResidualAdd] = []
+        at = last
         while at != start:
             if at not in self.joins:
                 return None

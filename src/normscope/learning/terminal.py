@@ -55,9 +55,9 @@ def render(explanation: Explanation, width: int = WIDTH) -> str:
 
 def render_rich(explanation: Explanation, width: int = WIDTH) -> "Text":
     """Render for a terminal with colors."""
-    from rich.text import Text  # imported only when needed
+    from normscope.render.console import styled_lines  # imported on use: rich is slow
 
-    return Text("\n").join(Text(text, style=STYLES.get(kind, "")) for text, kind in _lines(explanation, width))
+    return styled_lines([(text, STYLES.get(kind, ""))] for text, kind in _lines(explanation, width))
 
 
 def _lines(explanation: Explanation, width: int) -> Iterator[StyledLine]:

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.text import Text
 
 from normscope.render.formatting import printable
 
@@ -24,3 +25,15 @@ class SafeConsole(Console):
                 yield segment
             else:
                 yield Segment(printable(segment.text), segment.style)
+
+
+def styled_lines(lines: Iterable[Iterable[tuple[str, str]]]) -> Text:
+    """Join lines, each of pieces of text with their styles, without spaces at their ends.
+
+    >>> styled_lines([[("a", "bold"), ("b ", "")], [("c", "dim")]])
+    <text 'ab\\nc' [Span(0, 1, 'bold'), Span(3, 4, 'dim')] ''>
+    """
+    joined = [Text.assemble(*line) for line in lines]
+    for text in joined:
+        text.rstrip()
+    return Text("\n", no_wrap=True).join(joined)

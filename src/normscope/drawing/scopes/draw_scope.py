@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from normscope.drawing.scopes import render_svg
-from normscope.drawing.scopes.statistic_map import CellGrid, GridRow, StatisticMap, measure
+from normscope.drawing.scopes.statistic_map import CellGrid, StatisticMap, measure
 from normscope.render.colors import palette_color
 from normscope.scope import Scope
 
@@ -49,16 +49,13 @@ def draw(scope: str | Scope, shape: Sequence[int], /, **sizes: int) -> str:
 
 def draw_rich(scope: str | Scope, shape: Sequence[int], /, **sizes: int) -> "Text":
     """Draw a scope for a terminal with colors: one color and letter for each mean."""
-    from rich.text import Text  # imported on use: slow
+    from normscope.render.console import styled_lines  # imported on use: rich is slow
 
-    lines = []
-    for pieces in _lines(measure(scope, shape, sizes)):
-        line = Text()
-        for text, statistic in pieces:
-            line.append(text, style=None if statistic is None else f"#000000 on {palette_color(statistic)}")
-        line.rstrip()
-        lines.append(line)
-    return Text("\n", no_wrap=True).join(lines)
+    def style(statistic: int | None) -> str:
+        return "" if statistic is None else f"#000000 on {palette_color(statistic)}"
+
+    lines = _lines(measure(scope, shape, sizes))
+    return styled_lines([(text, style(statistic)) for text, statistic in line] for line in lines)
 
 
 def draw_svg(scope: str | Scope, shape: Sequence[int], /, **sizes: int) -> str:
@@ -70,37 +67,27 @@ def _lines(statistic_map: StatisticMap) -> Iterator[TextLine]:
     for paragraph in (statistic_map.scope, statistic_map.heading, "", *statistic_map.legend):
         for words in textwrap.wrap(paragraph, WIDTH) or [""]:
             yield [(words, None)]
-    letters = statistic_map.letters
     margin = max((len(band.label) for band in statistic_map.bands), default=0)
     margin += 2 if margin else 0
     for band in statistic_map.bands:
-        for boxes in _flow(band, margin, len(letters[0]), statistic_map.columns_are_cut):
+        blocks = [list(_box(box, statistic_map)) for box in band.boxes]
+        widest = max(len("".join(text for text, _ in block[0])) for block in blocks) + len(GAP)
+        count = max(1, (WIDTH - margin + len(GAP)) // widest)
+        for start in range(0, len(blocks), count):  # as many boxes side by side as fit
             yield [("", None)]
-            blocks = [list(_box(box, letters, statistic_map)) for box in boxes]
-            for number, parts in enumerate(zip(*blocks, strict=True)):
+            for number, parts in enumerate(zip(*blocks[start : start + count], strict=True)):
                 # The label of a row is beside the upper edge of its boxes, below the labels of the boxes.
-                labelled = number == (1 if boxes[0].label else 0)
+                labelled = number == (1 if band.boxes[start].label else 0)
                 line: TextLine = [(f"{band.label if labelled else '':{margin}}", None)]
                 for i, part in enumerate(parts):
                     line += [(GAP, None)] * (i > 0) + part
                 yield line
 
 
-def _flow(band: GridRow, margin: int, letter: int, cut: bool) -> Iterator[tuple[CellGrid, ...]]:
-    """Split the boxes of a row into lines that fit the width."""
-    width = max(_width(box, letter, cut) for box in band.boxes) + len(GAP)
-    count = max(1, (WIDTH - margin + len(GAP)) // width)
-    for start in range(0, len(band.boxes), count):
-        yield band.boxes[start : start + count]
-
-
-def _width(box: CellGrid, letter: int, cut: bool) -> int:
-    return max(len(box.label), len(box.rows[0]) * (letter + 1) + 2 * cut + 3)
-
-
-def _box(box: CellGrid, letters: Sequence[str], statistic_map: StatisticMap) -> Iterator[TextLine]:
-    width = _width(box, len(letters[0]), statistic_map.columns_are_cut)
+def _box(box: CellGrid, statistic_map: StatisticMap) -> Iterator[TextLine]:
+    letters = statistic_map.letters
     inner = len(box.rows[0]) * (len(letters[0]) + 1) + 2 * statistic_map.columns_are_cut + 1
+    width = max(len(box.label), inner + 2)
     spare = " " * (width - inner - 2)
     if box.label:
         yield [(f"{box.label:{width}}", None)]

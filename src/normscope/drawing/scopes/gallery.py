@@ -7,6 +7,7 @@ across, and all positions of an image downwards.
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from string import ascii_lowercase
 
 from normscope.drawing.scopes.statistic_map import statistic_at
 from normscope.render.colors import palette_color, shade
@@ -58,26 +59,21 @@ def gallery_svg(entries: tuple[GalleryEntry, ...] = GALLERY) -> str:
     """Return the gallery as an SVG document."""
     width, height = SPACE * len(entries) + 28, 342
     body = [line for i, entry in enumerate(entries) for line in _entry(entry, SPACE * i + 44)]
-    caption = (
-        "Cells with the same color and letter share one mean. The brackets of a scope hold the axes it reduces over."
-    )
-    body.append(text(width / 2, height - 18, caption, "faint middle"))
-    described = ". ".join(
-        f"{entry.title} {entry.where}: {entry.scope}, {' '.join(_counted(entry.plan))}" for entry in entries
-    )
-    return svg_document(width, height, "The scopes of the named norms", f"{described}.", body)
+    note = "Cells with the same color and letter share one mean. The brackets of a scope hold the axes it reduces over."
+    body.append(text(width / 2, height - 18, note, "faint middle"))
+    described = [f"{entry.title} {entry.where}: {entry.scope}, {' '.join(_counted(entry.plan))}." for entry in entries]
+    return svg_document(width, height, "The scopes of the named norms", " ".join(described), body)
 
 
 def _entry(entry: GalleryEntry, x: float) -> Iterator[str]:
     plan = entry.plan
-    corner = (x, TOP)
     sizes = [math.prod(plan.split_shape[i] for i in axes) for axes in (entry.across, entry.down, entry.deep)]
     right, bottom = x + sizes[0] * ACROSS[0], TOP + sizes[1] * DOWN[1]
     middle = (x + right + sizes[2] * DEPTH[0]) / 2
     yield text(middle, 34, entry.title, "ink title middle")
     yield text(middle, 52, entry.where, "faint middle")
     yield text(middle, 75, entry.scope, "ink code middle")
-    yield from _faces(entry, plan, corner, sizes)
+    yield from _faces(entry, plan, (x, TOP), sizes)
     across, down, deep = entry.labels
     yield text((x + right) / 2, bottom + 19, across, "faint middle")
     turned = f' transform="rotate(-90 {x - 10:g} {(TOP + bottom) / 2:g})"'
@@ -107,7 +103,7 @@ def _faces(entry: GalleryEntry, plan: Plan, corner: Point, sizes: list[int]) -> 
         for i in range(wide):
             x, y = _at(corner, i + 0.5, 0, k + 0.5)
             lean = f"matrix(1 0 {DEPTH[0] / DEPTH[1] * 0.8:.3g} 1 {x:g} {y + 3:g})"
-            letter = "abcdefghijklmnopqrstuvwxyz"[number(i, 0, k) % 26]
+            letter = ascii_lowercase[number(i, 0, k) % 26]
             yield text(0, 0, letter, "letter", f' style="font-size:10.5px" transform="{lean}"')
 
 
@@ -121,10 +117,8 @@ def _statistic(entry: GalleryEntry, plan: Plan, i: int, j: int, k: int) -> int:
 
 
 def _at(corner: Point, i: float, j: float, k: float) -> Point:
-    return (
-        corner[0] + i * ACROSS[0] + j * DOWN[0] + k * DEPTH[0],
-        corner[1] + i * ACROSS[1] + j * DOWN[1] + k * DEPTH[1],
-    )
+    x, y = (start + i * a + j * b + k * c for start, a, b, c in zip(corner, ACROSS, DOWN, DEPTH, strict=True))
+    return x, y
 
 
 def _cell(at: Point, one: Point, other: Point, fill: str) -> str:

@@ -1,7 +1,6 @@
 """Render a scope as an SVG image: boxes of colored cells, laid out as in a terminal."""
 
 import textwrap
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from normscope.drawing.scopes.statistic_map import CellGrid, GridRow, StatisticMap
@@ -52,7 +51,8 @@ class _ScopeSvg:
     def add_row(self, band: GridRow) -> None:
         x, top = self.margin, self.y + 8
         for i, box in enumerate(band.boxes):
-            width = max(self._width(box), CHARACTER * len(box.label))
+            cells = len(box.rows[0]) * self.cell + (16 if self.statistic_map.columns_are_cut else 0)
+            width = max(cells, CHARACTER * len(box.label))
             if i and x + width > WIDTH:
                 x, top = self.margin, self.y + 8
             bottom = self._box(box, x, top)
@@ -63,27 +63,21 @@ class _ScopeSvg:
             x += width + 18
             self.y = bottom
 
-    def _width(self, box: CellGrid) -> float:
-        return len(box.rows[0]) * self.cell + (16 if self.statistic_map.columns_are_cut else 0)
-
     def _box(self, box: CellGrid, x: float, y: float) -> float:
         """Draw one box. Returns its bottom."""
         if box.label:
             self.body.append(text(x, y + 11, box.label, "ink code"))
             y += LINE
         for row in box.rows:
-            self._row(row, x, y)
+            for i, statistic in enumerate(row):
+                left, fill = x + i * self.cell, palette_color(statistic)
+                cell = {"x": f"{left:g}", "y": f"{y:g}", "width": self.cell, "height": self.cell, "fill": fill}
+                self.body.append(element("rect", class_="cell", **cell))
+                self.body.append(text(left + self.cell / 2, y + self.cell / 2 + 4.5, self.letters[statistic], "letter"))
+            if self.statistic_map.columns_are_cut:
+                self.body.append(text(x + len(row) * self.cell + 5, y + self.cell / 2 + 4, "…", "faint"))
             y += self.cell
         if self.statistic_map.rows_are_cut:
             self.body.append(text(x + self.cell / 2, y + 14, "⋮", "faint middle"))
             y += 18
         return y + 10
-
-    def _row(self, row: Sequence[int], x: float, y: float) -> None:
-        for i, statistic in enumerate(row):
-            left = x + i * self.cell
-            place, fill = {"x": f"{left:g}", "y": f"{y:g}"}, palette_color(statistic)
-            self.body.append(element("rect", class_="cell", **place, width=self.cell, height=self.cell, fill=fill))
-            self.body.append(text(left + self.cell / 2, y + self.cell / 2 + 4.5, self.letters[statistic], "letter"))
-        if self.statistic_map.columns_are_cut:
-            self.body.append(text(x + len(row) * self.cell + 5, y + self.cell / 2 + 4, "…", "faint"))

@@ -8,7 +8,8 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from string import ascii_lowercase, ascii_uppercase
+from functools import cached_property
+from string import ascii_letters, ascii_lowercase
 
 from normscope.render.formatting import pluralize
 from normscope.scope import Plan, Scope
@@ -56,23 +57,20 @@ class StatisticMap:
     def columns_are_cut(self) -> bool:
         return self.shown[-1] < self.plan.split_shape[-1]
 
-    @property
+    @cached_property
     def letters(self) -> tuple[str, ...]:
         """A name for each visible statistic: one letter if there are enough, otherwise several."""
         count = 1 + max((s for band in self.bands for box in band.boxes for row in box.rows for s in row), default=-1)
-        if count <= len(ascii_lowercase + ascii_uppercase):
-            return tuple((ascii_lowercase + ascii_uppercase)[:count])
+        if count <= len(ascii_letters):
+            return tuple(ascii_letters[:count])
         width = math.ceil(math.log(count, len(ascii_lowercase)) - 1e-9)
-        words = ("".join(word) for word in itertools.product(ascii_lowercase, repeat=width))
+        words = map("".join, itertools.product(ascii_lowercase, repeat=width))
         return tuple(itertools.islice(words, count))
 
     @property
     def heading(self) -> str:
         """The shape, and the sizes of the named axes."""
-        whole = " × ".join(map(str, self.plan.shape))
-        return f"shape {whole}, read as " + " ".join(
-            f"{name}={size}" for name, size in zip(self.names, self.plan.split_shape, strict=True)
-        )
+        return f"shape {' × '.join(map(str, self.plan.shape))}, read as {_label(self.names, self.plan.split_shape)}"
 
     @property
     def legend(self) -> tuple[str, ...]:
@@ -85,11 +83,8 @@ class StatisticMap:
         down = f"{self.names[-2]} down, " if len(self.names) > 1 else ""
         box = "the box" if len(self.bands) == len(self.bands[0].boxes) == 1 else "each box"
         lines.append(f"In {box}: {down}{self.names[-1]} across.")
-        cut = [
-            f"{name} {shown} of {size}"
-            for name, shown, size in zip(self.names, self.shown, self.plan.split_shape, strict=True)
-            if shown < size
-        ]
+        axes = zip(self.names, self.shown, self.plan.split_shape, strict=True)
+        cut = [f"{name} {shown} of {size}" for name, shown, size in axes if shown < size]
         if cut:
             lines.append(f"Too large to draw in full. Shown: {', '.join(cut)}.")
         return tuple(lines)
@@ -134,13 +129,11 @@ def _bands(plan: Plan, names: Sequence[str], shown: Sequence[int]) -> Iterator[G
 
 def _shown(shape: Sequence[int]) -> tuple[int, ...]:
     """Return how much of each axis is shown."""
-    limits = [LONE_ROWS, LONE_COLUMNS] if len(shape) < 3 else [*_outer(len(shape) - 2), ROWS, COLUMNS]
+    count = len(shape) - 2
+    outer = OUTER.get(count) or [*[(1, 1)] * (count - 4), *[(2, 2)] * 4]
+    limits = [*outer, ROWS, COLUMNS] if count > 0 else [LONE_ROWS, LONE_COLUMNS]
     sizes = zip(shape, limits[-len(shape) :], strict=True)
     return tuple(size if size <= full else cut for size, (full, cut) in sizes)
-
-
-def _outer(count: int) -> list[Limit]:
-    return OUTER.get(count) or [*[(1, 1)] * (count - 4), *[(2, 2)] * 4]
 
 
 def _label(names: Sequence[str], index: Sequence[int]) -> str:
