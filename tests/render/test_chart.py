@@ -49,6 +49,22 @@ def test_any_numbers_stay_in_the_frame(ys: list[float], log_x: bool, log_y: bool
         assert 0 <= float(text.attrib["y"]) <= 240
 
 
+@pytest.mark.parametrize("log_x", [False, True])
+@pytest.mark.parametrize("unknown", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("count", [3, 2 * MAX_POINTS])
+def test_a_point_without_a_finite_x_is_left_out(unknown: float, log_x: bool, count: int) -> None:
+    known = [(float(x), 2.0 * x) for x in range(1, count)]
+    with_unknown = [known[0], (unknown, 3.0), *known[1:]]
+    bars = [(x, y, y + 1) for x, y in with_unknown]
+    found, expected = (
+        Chart("t", "step", "y", [ChartLine("a", points, dots=True, interval=interval)], log_x=log_x)
+        for points, interval in ((with_unknown, bars), (known, [bars[0], *bars[2:]]))
+    )
+    assert hover(parse(found)) == hover(parse(expected))
+    assert chart_file(found) == chart_file(expected)
+    assert "No data yet." in draw_chart(replace(found, lines=[ChartLine("a", [(unknown, 1.0)])]))
+
+
 def test_a_line_without_a_point_is_not_in_the_legend() -> None:
     zeros, ones = ChartLine("step 0", [(0, 0.0), (1, 0.0)]), ChartLine("step 5", [(0, 1.0), (1, 2.0)])
     figure = draw_chart(Chart("Gradient", "layer", "rms", [zeros, ones], categories=["a", "b"], log_y=True))

@@ -18,8 +18,7 @@ _PATTERNS = {
     r"Unrecognized options: (?P<got>-[^\s,]+).*(?:meant|similar to (?P=got)): +(?P<close>--\S+)": (
         "unexpected argument '{got}'\nfix: did you mean '{close}'?"
     ),
-    r"Unrecognized options: (?P<got>-[^\s,]+)": "unexpected argument '{got}'",
-    r"Unrecognized options: (?P<got>\S+)": "unexpected argument '{got}'",
+    r"Unrecognized options: (?P<got>-[^\s,]+|\S+)": "unexpected argument '{got}'",
     r"invalid choice '(?P<got>.*?)' for argument '(?P<name>.*?)'\. Expected one of \((?P<choices>.*?)\)": (
         "invalid value '{got}' for {name}\nfix: use one of {choices}"
     ),

@@ -10,7 +10,6 @@ import tyro
 
 from normscope.cli.generation import GenerationOptions, print_checkpoint_notice
 from normscope.cli.options import Flag, Quiet, option, read_arguments
-from normscope.generate.text import GeneratedText
 from normscope.render.streaming import StreamDisplay, print_text
 from normscope.runs.sample import sample
 
@@ -43,23 +42,31 @@ def main(arguments: Sequence[str]) -> None:
     prompts = command.prompt or ("",)
     print_checkpoint_notice(command.run)
     is_single = len(prompts) == command.samples == 1 and not command.json
-    stream = _PromptAndText(prompts[0]) if is_single else None
+    display = StreamDisplay()
+    shown: list[str] = []
+
+    def stream(_: int, piece: str) -> None:
+        """Show a text as it is generated, after its prompt: nothing is printed if the prompt is refused."""
+        for text in (piece,) if shown else (prompts[0], piece):
+            display.show(text)
+            shown.append(text)
+
     try:
         texts = sample(
             command.run,
             prompts,
             checkpoint=command.checkpoint,
             allow_special=command.allow_special,
-            stream=stream,
+            stream=stream if is_single else None,
             config=command.config(),
         )
     finally:  # also after an interruption
-        if stream is not None:
-            stream.end()
+        if shown:
+            display.end()
     if command.json:
-        print(json.dumps([_as_json(text, i % command.samples) for i, text in enumerate(texts)], indent=1))
+        print(json.dumps([{**vars(text), "sample": i % command.samples} for i, text in enumerate(texts)], indent=1))
         return
-    if stream is None:
+    if not is_single:
         for number, text in enumerate(texts, 1):
             if not command.quiet:
                 print(f"--- {number} of {len(texts)} ---")
@@ -68,25 +75,3 @@ def main(arguments: Sequence[str]) -> None:
     if not command.quiet:
         for notice in dict.fromkeys(notice for text in texts for notice in text.notices):
             print(f"note: {notice}", file=sys.stderr)
-
-
-def _as_json(text: GeneratedText, number: int) -> dict[str, object]:
-    return {**vars(text), "sample": number}
-
-
-class _PromptAndText:
-    """Stream a text, after its prompt; nothing is printed if the prompt is refused."""
-
-    def __init__(self, prompt: str) -> None:
-        self._prompt: str | None = prompt
-        self._display = StreamDisplay()
-
-    def __call__(self, _: int, piece: str) -> None:
-        if self._prompt is not None:
-            self._display.show(self._prompt)
-            self._prompt = None
-        self._display.show(piece)
-
-    def end(self) -> None:
-        if self._prompt is None:
-            self._display.end()

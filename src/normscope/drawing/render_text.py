@@ -62,14 +62,12 @@ class TextCanvas:
     def _span(self, start: Cell, end: Cell, weight: int) -> None:
         """Draw a straight line: inner cells have two arms, the ends one."""
         (x, y), (to_x, to_y) = min(start, end), max(start, end)
-        if x == to_x:
-            for row in range(y, to_y):
-                self._arm(x, row, _DOWN, weight)
-                self._arm(x, row + 1, _UP, weight)
-        else:
-            for column in range(x, to_x):
-                self._arm(column, y, _RIGHT, weight)
-                self._arm(column + 1, y, _LEFT, weight)
+        for row in range(y, to_y):
+            self._arm(x, row, _DOWN, weight)
+            self._arm(x, row + 1, _UP, weight)
+        for column in range(x, to_x):
+            self._arm(column, y, _RIGHT, weight)
+            self._arm(column + 1, y, _LEFT, weight)
 
     def _rectangle(self, mark: Rectangle) -> None:
         right, bottom = mark.x + mark.width - 1, mark.y + mark.height - 1

@@ -62,7 +62,7 @@ def render_rich(explanation: Explanation, width: int = WIDTH) -> "Text":
 
 def _lines(explanation: Explanation, width: int) -> Iterator[StyledLine]:
     yield explanation.title, "title"
-    yield from ((text, "text") for text in textwrap.wrap(explanation.description, width))
+    yield from _wrapped(explanation.description, width, "text")
     yield "", "text"
     for value in explanation.given:
         yield from _given(value, explanation.digits, width)
@@ -72,34 +72,37 @@ def _lines(explanation: Explanation, width: int) -> Iterator[StyledLine]:
         yield from _step(step, number, explanation.digits, width)
         if _has_nan(step.value):
             note = LATER_NAN if seen_nan else FIRST_NAN + (ZERO_EPS if _has_zero_eps(explanation) else "")
-            yield from ((f"{INDENT}{text}", "differs") for text in textwrap.wrap(note, width - len(INDENT)))
+            yield from _wrapped(note, width, "differs", INDENT)
             seen_nan = True
+
+
+def _wrapped(text: str, width: int, kind: LineKind, indent: str = "", then: str = "") -> Iterator[StyledLine]:
+    """Yield the lines of a paragraph; those after the first are indented by `then` in addition."""
+    for line in textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=indent + then):
+        yield line, kind
 
 
 def _given(value: ExplanationValue, digits: int, width: int) -> Iterator[StyledLine]:
     lines = format_values(value, digits, width - len(INDENT))
     if len(lines) > 1 and not isinstance(value.content, str) and (value.content == value.content.flat[0]).all():
         yield f"{value.name}{_shape(value)}  all {value.content.flat[0]:g}", "numbers"
-        return
-    if len(lines) == 1 and len(value.name) + len(lines[0]) + 3 <= width:
+    elif len(lines) == 1 and len(value.name) + len(lines[0]) + 3 <= width:
         yield f"{value.name} = {lines[0].strip()}", "numbers"
-        return
-    yield f"{value.name}{_shape(value)}", "numbers"
-    yield from ((f"{INDENT}{line}".rstrip(), "numbers") for line in lines)
+    else:
+        yield f"{value.name}{_shape(value)}", "numbers"
+        yield from ((f"{INDENT}{line}".rstrip(), "numbers") for line in lines)
 
 
 def _step(step: ExplanationStep, number: int, digits: int, width: int) -> Iterator[StyledLine]:
-    inner_width = width - len(INDENT)
     yield f"{number}. {step.title.replace('_', ' ')}{_shape(step.value)}", "heading"
-    for text in textwrap.wrap(step.description, inner_width):
-        yield f"{INDENT}{text}", "text"
+    yield from _wrapped(step.description, width, "text", INDENT)
     for text in step.code.splitlines():
         yield f"{INDENT}> {text}", "code"
-    for text in format_values(step.value, digits, inner_width):
+    for text in format_values(step.value, digits, width - len(INDENT)):
         yield f"{INDENT}{text}".rstrip(), "numbers"
     for check in step.checks:
-        for text in textwrap.wrap(_check(check), inner_width, subsequent_indent=INDENT):
-            yield f"{INDENT}{text}", "within tolerance" if check.within_tolerance else "differs"
+        kind: LineKind = "within tolerance" if check.within_tolerance else "differs"
+        yield from _wrapped(_check(check), width, kind, INDENT, INDENT)
 
 
 def _has_nan(value: ExplanationValue) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 from normscope.render.axis_scale import Scale, extend_to_tick, fit_scale
 from normscope.render.chart_axes import (
     MAX_TICKS,
+    Place,
     Segment,
     axes,
     level_lines,
@@ -40,7 +41,7 @@ class ChartLine:
 
     Args:
         label: name in the legend.
-        points: x and y; a non-finite y leaves a gap.
+        points: x and y; a non-finite y leaves a gap, a point with a non-finite x is left out.
         color: one of `COLORS`.
         opacity: below 1 for lines in the background.
         dots: mark every point, if there are few.
@@ -97,16 +98,22 @@ class Chart:
     height: int = 240
     category_lines: tuple[str, Sequence[float]] | None = None
 
+    def shows_x(self, x: float) -> bool:
+        """Whether a point here can be drawn: finite and, on a log axis, above zero."""
+        return math.isfinite(x) and (x > 0 or not self.log_x)
+
+    def shows_y(self, y: float) -> bool:
+        return math.isfinite(y) and (y > 0 or not self.log_y)
+
     def scales(self) -> tuple[Scale, Scale]:
         """The x and y scales, which include everything that is shown."""
         xs = [x for line in self.lines for x, _ in line.points]
         ys = [value for _, value in self.reference_lines] + list(self.category_lines[1] if self.category_lines else ())
         for line in self.lines:
-            known = [y for _, y in line.points if math.isfinite(y) and (y > 0 or not self.log_y)]
+            known = [y for _, y in line.points if self.shows_y(y)]
             if known:
-                ys += (
-                    [quantile(known, 0.005), quantile(known, 0.995)] if line.clip_outliers else [min(known), max(known)]
-                )
+                share = 0.005 if line.clip_outliers else 0.0
+                ys += [quantile(known, share), quantile(known, 1 - share)]
             ys += [end for _, *ends in line.interval for end in ends if math.isfinite(end)]
         if self.y_from_zero:
             ys.append(0.0)
@@ -126,7 +133,7 @@ def draw_chart(chart: Chart) -> str:
     >>> figure.startswith('<figure class="chart">'), "<path" in figure
     (True, True)
     """
-    seen = [line for line in chart.lines if any(_can_be_drawn(chart, point) for point in line.points)]
+    seen = [line for line in chart.lines if any(chart.shows_x(x) and chart.shows_y(y) for x, y in line.points)]
     keys = [_key(line) for line in seen if len(chart.lines) > 1]
     keys += [element("span", escape(words), class_="key") for words in describe_intervals(chart)]
     caption = element("figcaption", element("b", escape(chart.title)), *keys)
@@ -163,85 +170,113 @@ def describe_intervals(chart: Chart) -> list[str]:
 
 
 def _on_page(chart: Chart, kind: str | None = None) -> str:
+    plot = Plot(chart)
     return element(
         "svg",
-        *chart_elements(chart),
+        *plot.elements(),
         class_=kind,
         viewBox=f"0 0 {chart.width} {chart.height}",
         role="img",
         aria_label=_spoken(chart),
         style=f"min-width:{0.65 * min(chart.width, NARROW):g}px",
-        data_lines=json.dumps(_hover(chart, *chart.scales())),
+        data_lines=json.dumps(plot.hover()),
     )
 
 
-def chart_elements(chart: Chart) -> list[str]:
-    """The SVG elements of the chart: grid, reference lines, lines and dots."""
-    x, y = chart.scales()
-    levels = place_levels(x, y, chart.reference_lines, chart.category_lines)
-    body = [*axes(x, y, _marks(chart, x), chart.x_label, chart.y_label), *level_lines(levels)]
-    for line in chart.lines:
-        body += _interval(line, chart, x, y)
-    for line in chart.lines:
-        body += _line(line, chart, x, y)
-    return body + level_names(x, y, levels, _segments(chart, x, y))
+class Plot:
+    """The lines and intervals of a chart in pixels."""
+
+    def __init__(self, chart: Chart) -> None:
+        self.chart = chart
+        self.x, self.y = chart.scales()
+        self.lines = [(line, self._placed(line), self._ends(line)) for line in chart.lines]
+
+    def _placed(self, line: ChartLine) -> list[tuple[float, float, Place | None]]:
+        """Points with their pixel positions, None for a gap; values beyond the axis are clipped."""
+        chart = self.chart
+        shown = downsample([point for point in line.points if chart.shows_x(point[0])], MAX_POINTS, log_x=chart.log_x)
+        places = [(self.x.position(at) + line.offset, self._height(y)) if chart.shows_y(y) else None for at, y in shown]
+        return [(at, value, place) for (at, value), place in zip(shown, places, strict=True)]
+
+    def _ends(self, line: ChartLine) -> list[tuple[float, float, float]]:
+        """Pixel positions of a line's interval: x, lower and upper end, clipped at the edge of the chart."""
+        return [
+            (self.x.position(at) + line.offset, self._height(low), self._height(high))
+            for at, low, high in line.interval
+            if self.chart.shows_x(at)
+        ]
+
+    def _height(self, value: float) -> float:
+        """Pixel position of a value, clipped to the chart."""
+        if self.chart.log_y and value <= 0:
+            return self.y.start
+        return min(max(self.y.position(value), self.y.end), self.y.start)
+
+    def elements(self) -> list[str]:
+        """The SVG elements of the chart: grid, reference lines, lines and dots."""
+        chart, x, y = self.chart, self.x, self.y
+        levels = place_levels(x, y, chart.reference_lines, chart.category_lines)
+        body = [*axes(x, y, self._marks(), chart.x_label, chart.y_label), *level_lines(levels)]
+        for line, _, ends in self.lines:
+            body += _interval(line, ends)
+        for line, placed, _ in self.lines:
+            visible = [(at, value, place) for at, value, place in placed if place is not None]
+            with_dots = (line.dots and len(visible) <= MAX_DOTS) or len(visible) == 1 or not line.connected
+            dots = [
+                Dot(*place, f"{line.label}: {_value(value)} at {self._name(at)}")
+                for at, value, place in visible
+                if with_dots
+            ]
+            body += draw_line(line, (place for _, _, place in placed), dots)
+        return body + level_names(x, y, levels, self._segments())
+
+    def _marks(self) -> list[tuple[float, str]]:
+        """Tick positions and labels of the x axis, from measured lines only: a theory has more points."""
+        chart = self.chart
+        if chart.categories:
+            marks = [(float(i), name) for i, name in enumerate(chart.categories)]
+            return marks[:: math.ceil(len(marks) / (chart.width // 56))]
+        measured = [line for line in chart.lines if not line.dashed] or chart.lines
+        return tick_marks(self.x, (at for line in measured for at, _ in line.points))
+
+    def _segments(self) -> list[Segment]:
+        """Everything drawn, as line segments that labels should avoid."""
+        found: list[Segment] = []
+        for line, placed, ends in self.lines:
+            places = [place for _, _, place in placed if place is not None]
+            found += [(place, place) for place in places]
+            found += pairwise(places) if line.connected else ()
+            found += [((at, high), (at, low)) for at, low, high in ends]
+        return found
+
+    def hover(self) -> list[dict[str, Any]]:
+        """Tooltip data for the script: label and points of each line."""
+        return [
+            {
+                "label": line.label,
+                "points": [
+                    [round(place[0], 1), self._name(at), _value(value)]
+                    for at, value, place in placed
+                    if place is not None
+                ],
+            }
+            for line, placed, _ in self.lines
+        ]
+
+    def _name(self, at: float) -> str:
+        """The x label of a point; points that share a category are drawn side by side."""
+        names = self.chart.categories
+        return f"{self.chart.x_label} {names[round(at)] if names else f'{at:.10g}'}"
 
 
-def _marks(chart: Chart, x: Scale) -> list[tuple[float, str]]:
-    """Tick positions and labels of the x axis, from measured lines only: a theory has more points."""
-    if chart.categories:
-        marks = [(float(i), name) for i, name in enumerate(chart.categories)]
-        return marks[:: math.ceil(len(marks) / (chart.width // 56))]
-    measured = [line for line in chart.lines if not line.dashed] or chart.lines
-    return tick_marks(x, (at for line in measured for at, _ in line.points))
-
-
-def _segments(chart: Chart, x: Scale, y: Scale) -> list[Segment]:
-    """Everything drawn, as line segments that labels should avoid."""
-    found: list[Segment] = []
-    for line in chart.lines:
-        places = [place for _, _, place in _placed(line, chart, x, y) if place is not None]
-        found += [(place, place) for place in places]
-        found += pairwise(places) if line.connected else ()
-        found += [((at, high), (at, low)) for at, low, high in _ends(line, chart, x, y)]
-    return found
-
-
-def _interval(line: ChartLine, chart: Chart, x: Scale, y: Scale) -> list[str]:
-    """A band or error bars, clipped at the edge of the chart."""
-    ends = _ends(line, chart, x, y)
+def _interval(line: ChartLine, ends: list[tuple[float, float, float]]) -> list[str]:
+    """A band or error bars."""
     if line.connected and len(ends) > 1:
         there = [f"{at:.1f},{high:.1f}" for at, _, high in ends]
         back = [f"{at:.1f},{low:.1f}" for at, low, _ in reversed(ends)]
         return [element("polygon", class_=f"band {line.color}", points=" ".join(there + back))]
     bar = "M{0:.1f} {3:.1f}h8M{1:.1f} {3:.1f}V{2:.1f}M{0:.1f} {2:.1f}h8"
     return [element("path", class_=f"line {line.color}", d=bar.format(at - 4, at, low, high)) for at, low, high in ends]
-
-
-def _ends(line: ChartLine, chart: Chart, x: Scale, y: Scale) -> list[tuple[float, float, float]]:
-    """Pixel positions of a line's interval: x, lower and upper end."""
-    return [
-        (x.position(at) + line.offset, _height(low, chart, y), _height(high, chart, y))
-        for at, low, high in line.interval
-        if not (chart.log_x and at <= 0)
-    ]
-
-
-def _height(value: float, chart: Chart, y: Scale) -> float:
-    """Pixel position of a value, clipped to the chart."""
-    if chart.log_y and value <= 0:
-        return y.start
-    return min(max(y.position(value), y.end), y.start)
-
-
-def _line(line: ChartLine, chart: Chart, x: Scale, y: Scale) -> list[str]:
-    placed = _placed(line, chart, x, y)
-    visible = [(at, value, place) for at, value, place in placed if place is not None]
-    with_dots = (line.dots and len(visible) <= MAX_DOTS) or len(visible) == 1 or not line.connected
-    dots = [
-        Dot(*place, f"{line.label}: {_value(value)} at {_name(chart, at)}") for at, value, place in visible if with_dots
-    ]
-    return draw_line(line, (place for _, _, place in placed), dots)
 
 
 @dataclass(frozen=True)
@@ -270,44 +305,6 @@ def draw_line(line: ChartLine, path: Iterable[tuple[float, float] | None], dots:
             place = {"cx": f"{dot.x:.1f}", "cy": f"{dot.y:.1f}", "r": 3}
             body.append(element("circle", *title, class_=kind, opacity=opacity, **place))
     return body
-
-
-def _placed(line: ChartLine, chart: Chart, x: Scale, y: Scale) -> list[tuple[float, float, tuple[float, float] | None]]:
-    """Points with their pixel positions, None for a gap; values beyond the axis are clipped."""
-    placed: list[tuple[float, float, tuple[float, float] | None]] = []
-    shown = [(at, value) for at, value in line.points if at > 0 or not chart.log_x]
-    for at, value in downsample(shown, MAX_POINTS, log_x=chart.log_x):
-        if _can_be_drawn(chart, (at, value)):
-            placed.append((at, value, (x.position(at) + line.offset, _height(value, chart, y))))
-        else:
-            placed.append((at, value, None))
-    return placed
-
-
-def _can_be_drawn(chart: Chart, point: Point) -> bool:
-    """Whether a point is finite and, on a log axis, above zero."""
-    at, value = point
-    return math.isfinite(value) and (value > 0 or not chart.log_y) and (at > 0 or not chart.log_x)
-
-
-def _hover(chart: Chart, x: Scale, y: Scale) -> list[dict[str, Any]]:
-    """Tooltip data for the script: label and points of each line."""
-    return [
-        {
-            "label": line.label,
-            "points": [
-                [round(place[0], 1), _name(chart, at), _value(value)]
-                for at, value, place in _placed(line, chart, x, y)
-                if place is not None
-            ],
-        }
-        for line in chart.lines
-    ]
-
-
-def _name(chart: Chart, at: float) -> str:
-    """The x label of a point; points that share a category are drawn side by side."""
-    return f"{chart.x_label} {chart.categories[round(at)] if chart.categories else f'{at:.10g}'}"
 
 
 def _value(value: float) -> str:

@@ -63,7 +63,7 @@ def tick_marks(x: Scale, values: Iterable[float]) -> list[tuple[float, str]]:
     >>> [name for _, name in tick_marks(Scale(0.5, 3.5, 0, 400), [1, 2, 3])]
     ['1', '2', '3']
     """
-    known = sorted({float(value) for value in values if value > 0 or not x.log})
+    known = sorted({float(value) for value in values if math.isfinite(value) and (value > 0 or not x.log)})
     own = [(value, f"{value:.0f}" if value.is_integer() and value < 1e6 else f"{value:.3g}") for value in known]
     if x.log and len(known) <= MAX_OWN_LABELS and _labels_fit(x, own):
         return own

@@ -4,7 +4,7 @@ import re
 import textwrap
 
 from normscope.render.assets import read_asset
-from normscope.render.chart import Chart, ChartLine, chart_elements, describe_intervals
+from normscope.render.chart import Chart, Plot, describe_intervals
 from normscope.render.svg import escape
 
 HEAD, ROW, GAP = 26, 18, 18
@@ -14,17 +14,16 @@ CHARACTER, WIDE_CHARACTER = 6.6, 7.6  # approximate width of a character in the 
 def chart_file(chart: Chart) -> str:
     """Render the file.
 
+    >>> from normscope.render.chart import ChartLine
     >>> lines = [ChartLine("training", [(1, 3.0), (2, 2.0)]), ChartLine("validation", [(1, 3.1), (2, 2.2)], "b")]
     >>> text = chart_file(Chart("Loss", "step", "nats", lines))
     >>> text.startswith("<svg") and "validation" in text
     True
     """
-    rows = _legend(chart)
     said = describe_intervals(chart)
     title = textwrap.wrap(chart.title, int(chart.width / WIDE_CHARACTER)) or [""]
-    head = HEAD + ROW * (len(title) - 1)
-    top = head + ROW * (len(rows) + bool(said))
-    keys = [key for row, keys in enumerate(rows) for key in _keys(keys, head + ROW * row + 4)]
+    keys, top = _legend(chart, HEAD + ROW * (len(title) - 1))
+    top += ROW * bool(said)
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {chart.width} {chart.height + top}" '
@@ -40,7 +39,7 @@ def chart_file(chart: Chart) -> str:
             *keys,
             *([f'<text x="8" y="{top - ROW + 8}">{escape("; ".join(said))}</text>'] if said else []),
             f'<g transform="translate(0 {top})">',
-            *chart_elements(chart),
+            *Plot(chart).elements(),
             "</g>",
             "</svg>",
             "",
@@ -57,28 +56,18 @@ def _light_style() -> str:
     return re.sub(r"var\(--([a-z]+)\)", lambda name: colors[name[1]], rules)
 
 
-def _legend(chart: Chart) -> list[list[ChartLine]]:
-    """Legend entries in rows that fit."""
-    rows: list[list[ChartLine]] = []
-    place = float(chart.width)
+def _legend(chart: Chart, top: int) -> tuple[list[str], int]:
+    """The entries of the legend, in rows that fit; also returns where it ends."""
+    keys, x, row = [], float(chart.width), top - ROW
     for line in chart.lines if len(chart.lines) > 1 else ():
         length = 20 + CHARACTER * len(line.label) + GAP
-        if place + length > chart.width:
-            rows.append([])
-            place = 8
-        rows[-1].append(line)
-        place += length
-    return rows
-
-
-def _keys(lines: list[ChartLine], y: float) -> list[str]:
-    found, x = [], 8.0
-    for line in lines:
-        dashed = " dashed" if line.dashed else ""
+        if x + length > chart.width:
+            x, row = 8.0, row + ROW
         if line.connected:
-            found.append(f'<path class="line{dashed} {line.color}" style="stroke-width:3" d="M{x:.1f} {y:g}h14"/>')
+            kind = f"line{' dashed' if line.dashed else ''} {line.color}"
+            keys.append(f'<path class="{kind}" style="stroke-width:3" d="M{x:.1f} {row + 4}h14"/>')
         else:
-            found.append(f'<circle class="dot {line.color}" cx="{x + 7:.1f}" cy="{y:g}" r="4"/>')
-        found.append(f'<text x="{x + 20:.1f}" y="{y + 4:g}">{escape(line.label)}</text>')
-        x += 20 + CHARACTER * len(line.label) + GAP
-    return found
+            keys.append(f'<circle class="dot {line.color}" cx="{x + 7:.1f}" cy="{row + 4}" r="4"/>')
+        keys.append(f'<text x="{x + 20:.1f}" y="{row + 8}">{escape(line.label)}</text>')
+        x += length
+    return keys, row + ROW

@@ -29,8 +29,7 @@ def mean(grouped: Tensor, dims: Dims) -> Tensor:
 
 
 @Step(
-    {"torch.var_mean": lambda grouped, dims: torch.var_mean(grouped, dims, correction=0, keepdim=True)[0]},
-    axes=GROUPED,
+    {"torch.var_mean": lambda grouped, dims: torch.var_mean(grouped, dims, correction=0, keepdim=True)[0]}, axes=GROUPED
 )
 def variance(grouped: Tensor, mean: Tensor, dims: Dims) -> Tensor:
     """Variance of each group."""

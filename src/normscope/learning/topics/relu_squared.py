@@ -15,12 +15,7 @@ def relu(x: Tensor) -> Tensor:
     return x.clamp(min=0)
 
 
-@Step(
-    {
-        "torch's relu(x).square()": lambda x: F.relu(x).square(),
-        "normscope's relu2": lambda x: real_relu2(x),
-    }
-)
+@Step({"torch's relu(x).square()": lambda x: F.relu(x).square(), "normscope's relu2": real_relu2})
 def result(relu: Tensor) -> Tensor:
     """Square. Values below 1 shrink (0.5 becomes 0.25), values above 1 grow (3 becomes 9)."""
     return relu * relu
