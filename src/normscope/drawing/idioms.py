@@ -33,9 +33,7 @@ def _formula(graph: DataflowGraph, node: GraphNode) -> DataflowGraph:
     """Collapse a function and the one before it: relu followed by square becomes relu(x)²."""
     before = graph.nodes[node.inputs[0].source]
     alone = len(graph.consumers[before.index]) == 1 and graph.output.source != before.index
-    if not (alone and before.call == node.call and (_is_elementwise(before) or before.text) and not before.parameters):
-        return graph
-    if before.operation not in ELEMENTWISE and before.operation != "formula":
+    if not (alone and before.call == node.call and (before.operation == "formula" or _is_elementwise(before))):
         return graph
     inner = before.text or formula(before.operation, "x", before.scalar_args)
     text = formula(node.operation, inner, node.scalar_args)

@@ -6,7 +6,7 @@ nowhere: an image that is cut into patches would look as if the input were patch
 
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from normscope.tracing.trace import ModelTrace, Op, TensorRef
 
@@ -21,30 +21,26 @@ class ReshapedInput:
 
 def reshaped_inputs(trace: ModelTrace, is_view: Callable[[Op], bool]) -> dict[int, ReshapedInput]:
     """Return the inputs that are only used in one other shape, by the index of the last view of each."""
-    paths: dict[int, ReshapedInput] = {}  # by view
+    paths = {(value.argument, value.op): ReshapedInput(value, ()) for value in trace.inputs}  # by origin
     uses: defaultdict[TensorRef, set[int | None]] = defaultdict(set)
-    given = {value.argument: value for value in trace.inputs}
 
-    def path_to(value: TensorRef) -> ReshapedInput | None:
-        if value.argument in given:
-            return ReshapedInput(given[value.argument], ())
-        return paths.get(-1 if value.op is None else value.op)
+    def use(value: TensorRef) -> None:
+        if (value.argument, value.op) in paths:
+            uses[paths[value.argument, value.op].argument].add(value.op)
 
     for op in trace.needed_ops:
-        sources = [(value, path) for value in op.inputs if (path := path_to(value)) is not None]
+        sources = [value for value in op.inputs if (value.argument, value.op) in paths]
         if is_view(op) and len(sources) == 1:
-            value, path = sources[0]
-            name = op.function if op.shape != value.shape and op.function not in path.views else ""
-            paths[op.index] = ReshapedInput(path.argument, (*path.views, *([name] if name else [])))
-            continue
-        for value, path in sources:
-            uses[path.argument].add(value.op)
-    last = path_to(trace.output)
-    if last is not None:
-        uses[last.argument].add(trace.output.op)
+            path = paths[sources[0].argument, sources[0].op]
+            is_new = op.shape != sources[0].shape and op.function not in path.views
+            paths[None, op.index] = replace(path, views=(*path.views, op.function)) if is_new else path
+        else:
+            for value in sources:
+                use(value)
+    use(trace.output)
     found = {}
     for argument, ops in uses.items():
         index = ops.pop()
         if not ops and index is not None and trace.ops[index].shape != argument.shape:
-            found[index] = paths[index]
+            found[index] = paths[None, index]
     return found
