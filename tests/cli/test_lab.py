@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from normscope.cli import main
-from normscope.lab.budget import get_budget
 from normscope.lab.catalog import all_claims, choose_claims
+from normscope.lab.claim import get_budget
 from normscope.lab.results.outcome import load_outcome, outcome_path, save_outcome
 from normscope.lab.running import workers
 from normscope.lab.running.run_claims import FIRST_SEED

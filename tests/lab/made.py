@@ -4,12 +4,11 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from normscope.lab.budget import Budget
-from normscope.lab.charts import categories
-from normscope.lab.claim import Claim, Experiment, LRTuning
+from normscope.lab.claim import Budget, Claim, Experiment, LRTuning
 from normscope.lab.results.outcome import Outcome
 from normscope.lab.results.variant_runs import VariantRuns
 from normscope.lab.results.verdict import Answer, BySeed, Question, answer, verdict_of
+from normscope.lab.toolkit import Chart, mean_lines
 from normscope.lab.trials.text_sources import STORIES
 
 SEEDS = (100, 101, 102, 103)
@@ -43,7 +42,7 @@ def made_claim(**changes: Any) -> Claim:
             measure=lambda settings, seed: {},
             questions=questions,
             charts=lambda runs: [
-                categories("Loss", "norm", "nats", runs, "loss", {"loss": list(LOSSES)}, list(LOSSES))
+                Chart("Loss", "norm", "nats", mean_lines(runs, "loss", {"loss": list(LOSSES)}), categories=list(LOSSES))
             ],
             tuning=lambda budget: LRTuning((0.001, 0.003, 0.01)),
         ),
@@ -59,6 +58,13 @@ def changed_claim(claim: Claim, **changes: Any) -> Claim:
     fields = {field.name for field in dataclasses.fields(Experiment)}
     experiment = {name: changes.pop(name) for name in fields & changes.keys()}
     return dataclasses.replace(claim, experiment=dataclasses.replace(claim.experiment, **experiment), **changes)
+
+
+def shared_lrs(experiment: Experiment, budget: Budget) -> dict[str, str]:
+    """The variants that use another variant's learning rate, and whose."""
+    assert experiment.tuning is not None
+    shared = experiment.tuning(budget).shared
+    return {name: shared(name) for name in experiment.variants(budget) if shared(name) != name}
 
 
 def made_outcome(**changes: Any) -> Outcome:

@@ -17,13 +17,13 @@ def tell(watch: StudyObserver, *cached: bool) -> None:
 
 
 def test_what_is_there_already_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
-    with lab_progress({"study": 20}) as watch:
+    with lab_progress({"study": [50.0] * 20}) as watch:
         tell(watch, True, True, True, False, True, False)
     assert capsys.readouterr().err.count("already done") == 1
-    with lab_progress({"study": 20}) as watch:
+    with lab_progress({"study": [50.0] * 20}) as watch:
         tell(watch, True, True, True, False)
     assert capsys.readouterr().err.splitlines()[0] == "3 of 20 trials already done"
-    with lab_progress({"study": 20}) as watch:
+    with lab_progress({"study": [50.0] * 20}) as watch:
         tell(watch, False, True, False)
     assert "already done" not in capsys.readouterr().err
 
@@ -37,7 +37,7 @@ def test_an_interruption_says_what_is_kept(end: Callable[[], None], capsys: pyte
     before = signal.getsignal(signal.SIGTERM)
 
     def begun_and_ended() -> None:
-        with lab_progress({"study": 20}) as watch:
+        with lab_progress({"study": [50.0] * 20}) as watch:
             tell(watch, True, False)
             end()
 
@@ -49,6 +49,6 @@ def test_an_interruption_says_what_is_kept(end: Callable[[], None], capsys: pyte
 
 
 def test_a_run_that_ends_by_itself_says_nothing_of_it(capsys: pytest.CaptureFixture[str]) -> None:
-    with lab_progress({"study": 20}) as watch:
+    with lab_progress({"study": [50.0] * 20}) as watch:
         tell(watch, False)
     assert "interrupted" not in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 import difflib
 import importlib
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
 from functools import cache
@@ -14,10 +15,10 @@ import msgspec
 from normscope.errors import ConfigError
 from normscope.lab import claims, toolkit
 from normscope.lab.claim import Claim, Experiment
-from normscope.lab.texts import FIX, read_texts
 from normscope.storage.json_files import JsonSource, StrictStruct
 
 FOLDER = Path(claims.__file__).parent
+FIX = "see the other .toml files of the lab for fields and placeholders"
 _ClaimTexts = msgspec.defstruct(
     "_ClaimTexts",
     [
@@ -56,6 +57,25 @@ def read_claim_texts(path: Path, constants: Mapping[str, Any]) -> dict[str, Any]
     """Read and check the TOML file of a claim; `constants` are those of its module and of the toolkit."""
     texts = read_texts(path, constants)
     return msgspec.structs.asdict(JsonSource(path, FIX, ConfigError).convert(texts, _ClaimTexts))
+
+
+def read_texts(path: Path, constants: Mapping[str, Any]) -> dict[str, Any]:
+    """Read a TOML file; line breaks in its texts become spaces.
+
+    Args:
+        path: the file.
+        constants: values of the placeholders, such as {TOLERANCE:.0%}.
+    """
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        return {
+            name: " ".join(value.split()).format_map(constants) if isinstance(value, str) else value
+            for name, value in content.items()
+        }
+    except KeyError as error:
+        raise ConfigError(f"{path} has an unknown placeholder {{{error.args[0]}}}\nfix: {FIX}") from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} is not valid: {error}\nfix: {FIX}") from None
 
 
 def choose_claims(names: Sequence[str]) -> list[Claim]:

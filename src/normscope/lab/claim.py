@@ -1,12 +1,11 @@
-"""A claim: a falsifiable statement and the experiment that tests it, both written before the run."""
+"""A claim: a falsifiable statement and the experiment that tests it, both written before the run; and its budget."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
 
-from normscope.checks import check_positive_int
+from normscope.checks import check_positive_int, short_repr
 from normscope.errors import ConfigError
-from normscope.lab.budget import Budget
 from normscope.lab.results.variant_runs import VariantRuns
 from normscope.lab.results.verdict import Metrics, Question, Verdict
 from normscope.render.chart import Chart
@@ -18,6 +17,52 @@ Variants = Mapping[str, Settings]
 Measure = Callable[[Settings, int], Metrics]
 """One run: settings and seed -> metrics. A module-level function, so that worker processes can import it."""
 Equal = Literal["steps", "parameters", "compute"]
+BudgetName = Literal["quick", "full"]
+Option = TypeVar("Option")
+MAX_SEEDS = 900
+"""Seeds of a claim start at 100; those from 1000 on are used to tune learning rates."""
+DEFAULT_SEEDS: dict[BudgetName, int] = {"quick": 5, "full": 12}
+
+
+@dataclass(frozen=True)
+class Budget:
+    """A budget and its seeds.
+
+    Args:
+        name: quick, all claims in about 15 minutes on two cores; or full, overnight.
+        seeds: runs per variant.
+
+    >>> quick = get_budget("quick")
+    >>> quick.pick(quick=200, full=2000), quick.seeds
+    (200, 5)
+    """
+
+    name: BudgetName
+    seeds: int
+
+    def __post_init__(self) -> None:
+        check_positive_int(seeds=self.seeds)
+        check_max_seeds(self.seeds)
+
+    def pick(self, *, quick: Option, full: Option) -> Option:
+        """Return the option for this budget."""
+        return quick if self.name == "quick" else full
+
+
+def check_max_seeds(seeds: int) -> None:
+    """Refuse so many seeds that they would overlap with those for tuning, or exhaust memory."""
+    if seeds > MAX_SEEDS:
+        raise ConfigError(
+            f"seeds={short_repr(seeds)} must be at most {MAX_SEEDS:,}\nfix: use fewer; 5 is usual, 12 is thorough"
+        )
+
+
+def get_budget(name: str, seeds: int | None = None) -> Budget:
+    """Return a budget by name, with its default number of seeds or another."""
+    for known, default in DEFAULT_SEEDS.items():
+        if name == known:
+            return Budget(known, default if seeds is None else seeds)
+    raise ConfigError(f"unknown budget {name!r}\nfix: quick or full")
 
 
 @dataclass(frozen=True)
@@ -25,18 +70,14 @@ class LRTuning:
     """The learning rate search: every variant tries the same values, with seeds that are not used for the verdict.
 
     Args:
-        lrs: learning rates to try, in increasing order.
+        lrs: learning rates to try, in increasing order; the best has the smallest loss.
         seeds: runs per learning rate.
-        metric: the metric to minimize.
-        setting: name of the learning rate in the settings.
-        shared: variants that use another variant's learning rate instead of their own, by name.
+        shared: the variant whose learning rate a variant uses, by name; its own by default.
     """
 
     lrs: tuple[float, ...]
     seeds: int = 1
-    metric: str = "loss"
-    setting: str = "lr"
-    shared: Mapping[str, str] = field(default_factory=dict)
+    shared: Callable[[str], str] = lambda name: name
 
     def __post_init__(self) -> None:
         check_positive_int(seeds=self.seeds)

@@ -1,21 +1,20 @@
 """The lab as functions: list claims, run them, and write the report of their results."""
 
+import builtins
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from normscope.checks import as_path
+from normscope.checks import as_path, check_flags, short_repr
 from normscope.errors import ConfigError, FileError
-from normscope.lab.budget import Budget, get_budget
 from normscope.lab.catalog import all_claims, choose_claims
-from normscope.lab.claim import Claim
-from normscope.lab.progress import lab_progress
+from normscope.lab.claim import Budget, Claim, get_budget
+from normscope.lab.progress import lab_progress, work_of
 from normscope.lab.report.terminal import paragraph
 from normscope.lab.results.outcome import DEFAULT_FOLDER, Outcome, is_outdated, load_outcome, out_option
-from normscope.lab.running.run_claims import ClaimResults, run_claims, trial_count
-from normscope.lab.running.time_estimates import claim_work
-from normscope.lab.running.workers import WorkerConfig
+from normscope.lab.running.run_claims import ClaimResults, claim_trials, run_claims
+from normscope.lab.running.workers import check_workers
 from normscope.lab.trials.text_sources import non_utf8_notice
 from normscope.render.formatting import pluralize
 from normscope.storage.files import make_folder, write_atomically
@@ -56,16 +55,21 @@ def run_lab(
         out: Output folder.
         quiet: Show no notes and no progress.
     """
-    if all == bool(names):
+    check_flags(all=all, ray=ray, quiet=quiet)
+    wanted = [names] if isinstance(names, str) else names
+    if not isinstance(wanted, Sequence) or not builtins.all(isinstance(name, str) for name in wanted):
+        raise ConfigError(f'names={short_repr(names)} must be names of claims\nfix: names=["norm-speed", "17"]')
+    if all == bool(wanted):
         raise ConfigError("name the claims to test, or use --all, but not both\nfix: normscope lab run --all")
-    claims = list(all_claims()) if all else choose_claims([names] if isinstance(names, str) else names)
-    chosen, worker_config = get_budget(budget, seeds), WorkerConfig(workers, ray)
+    claims = list(all_claims()) if all else choose_claims(wanted)
+    chosen = get_budget(budget, seeds)
+    check_workers(workers)
     text, folder = None if data is None else as_path(data, "a text"), as_path(out, "a lab folder")
     for note in () if quiet else _notes(claims, chosen, text, folder):
         print(paragraph(f"note: {note}"), file=sys.stderr)
-    trials = {claim.name: trial_count(claim, chosen) for claim in claims}
-    with lab_progress(trials, {claim.name: claim_work(claim, chosen) for claim in claims}, quiet) as watch:
-        return run_claims(claims, chosen, folder, watch, worker_config, text)
+    work = {claim.name: [work_of(settings) for settings in claim_trials(claim, chosen)] for claim in claims}
+    with lab_progress(work, quiet) as watch:
+        return run_claims(claims, chosen, folder, watch, workers=workers, ray=ray, text=text)
 
 
 def write_lab_report(out: str | Path = DEFAULT_FOLDER, *, markdown: bool = False) -> tuple[list[Path], list[str]]:
@@ -98,23 +102,19 @@ def _notes(claims: Sequence[Claim], budget: Budget, data: Path | None, folder: P
     notes: list[str] = []
     if data is not None:
         notes += filter(None, [non_utf8_notice(data)])
-        others = [claim.name for claim in claims if not _learns_from_text(claim, budget)]
+        settings = {claim.name: claim.experiment.variants(budget).values() for claim in claims}
+        others = [name for name, variants in settings.items() if not any("text" in one for one in variants)]
         if others:
             notes.append(f"these claims do not train on text and ignore --data: {', '.join(others)}")
-    known = [outcome for claim in claims if isinstance(outcome := _outcome(claim, folder), Outcome)]
+    known = {claim.name: outcome.budget for claim in claims if isinstance(outcome := _outcome(claim, folder), Outcome)}
     more = [
-        outcome
-        for outcome in known
-        if (outcome.budget.name == "full", outcome.budget.seeds) > (budget.name == "full", budget.seeds)
+        f"{name} ({old.name}, {pluralize(old.seeds, 'seed')})"
+        for name, old in known.items()
+        if (old.name == "full", old.seeds) > (budget.name == "full", budget.seeds)
     ]
     if more:
-        those = (f"{one.claim} ({one.budget.name}, {pluralize(one.budget.seeds, 'seed')})" for one in more)
-        notes.append(f"this replaces results with a larger budget: {', '.join(those)}")
+        notes.append(f"this replaces results with a larger budget: {', '.join(more)}")
     return notes
-
-
-def _learns_from_text(claim: Claim, budget: Budget) -> bool:
-    return any("text" in settings for settings in claim.experiment.variants(budget).values())
 
 
 def _outcome(claim: Claim, folder: Path) -> Outcome | FileError | None:

@@ -165,10 +165,10 @@ def format_percent(fraction: float) -> str:
     return f"{100 * fraction:.3g}%"
 
 
-def join_words(words: Sequence[str]) -> str:
+def join_words(words: Sequence[str], last: str = "and") -> str:
     """Join words with commas and a final "and".
 
-    >>> join_words(["a"]), join_words(["a", "b"]), join_words(["a", "b", "c"])
-    ('a', 'a and b', 'a, b and c')
+    >>> join_words(["a"]), join_words(["a", "b"]), join_words(["a", "b", "c"], "or")
+    ('a', 'a and b', 'a, b or c')
     """
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+    return f" {last} ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from normscope.lab.budget import get_budget
+from normscope.lab.claim import get_budget
 from normscope.lab.claims.architecture import gradient_by_depth
 from normscope.lab.claims.initialization import empty_vs_zeros, variance_by_depth
 from normscope.lab.claims.norms import eps_and_precision, equivalent_norms

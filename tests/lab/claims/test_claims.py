@@ -6,16 +6,13 @@ from pathlib import Path
 import pytest
 
 from normscope.errors import ConfigError
-from normscope.lab.budget import get_budget
 from normscope.lab.catalog import FOLDER, all_claims, choose_claims, read_claim_texts
-from normscope.lab.claim import Claim
-from normscope.lab.report.markdown import lab_markdown
-from normscope.lab.report.page import lab_page
+from normscope.lab.claim import Claim, get_budget
+from normscope.lab.report.page import lab_markdown, lab_page
 from normscope.lab.results.outcome import Outcome, load_outcome
 from normscope.lab.running.run_claims import claim_study
 from normscope.lab.running.scheduler import TrialScheduler
-from normscope.lab.running.store import Store
-from normscope.lab.running.trial import LabTrial, function_path, run_trial
+from normscope.lab.running.trial import LabTrial, Store, function_path, run_trial
 from tests.lab.workers import Here, Silent
 from tests.pairs import chiefly
 
@@ -99,9 +96,8 @@ def test_results_in_the_docs_are_of_the_current_claim(claim: Claim) -> None:
     assert outcome is not None, f"fix: normscope lab run {claim.name} --out docs/lab"
     variants = json.loads(json.dumps(claim.experiment.variants(outcome.budget)))
     found = {name: dict(settings) for name, settings in outcome.settings.items()}
-    setting = claim.experiment.tuning(outcome.budget).setting if claim.experiment.tuning else ""
     for name, lr in outcome.runs.lrs.items():  # which the study has found
-        variants[name][setting] = lr
+        variants[name]["lr"] = lr
     assert found == variants
     assert [answer.text for answer in outcome.answers] == [q.text for q in claim.experiment.questions(outcome.budget)]
     assert [answer.threshold for answer in outcome.answers] == [

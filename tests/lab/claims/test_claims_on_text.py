@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from normscope.lab.budget import Budget, get_budget
-from normscope.lab.claim import Experiment
+from normscope.lab.claim import Budget, Experiment, get_budget
 from normscope.lab.claims.architecture import relu_squared, residuals_by_depth, warmup_by_wiring
 from normscope.lab.claims.batchnorm import batchnorm_on_text
 from normscope.lab.claims.initialization import init_scale_sensitivity
@@ -15,6 +14,7 @@ from normscope.lab.claims.norms import rmsnorm_vs_layernorm
 from normscope.lab.results.variant_runs import VariantRuns
 from normscope.lab.running.tuning import tuned_variants
 from normscope.lab.trials.text import SMALL_GPT, train_text
+from tests.lab.made import shared_lrs
 
 QUICK, FULL = get_budget("quick"), get_budget("full")
 TINY = {**SMALL_GPT, "model": {**SMALL_GPT["model"], "depth": 1, "width": 16}, "steps": 10, "batch": 2, "lr": 3e-2}
@@ -72,8 +72,8 @@ def test_cost_of_a_scale_is_relative_to_the_usual_one() -> None:
 
 @pytest.mark.parametrize("budget", [QUICK, FULL], ids=["quick", "full"])
 def test_lr_without_warmup_is_the_one_tuned_with_warmup(budget: Budget) -> None:
-    shared = warmup_by_wiring.tuning(budget).shared
     variants = warmup_by_wiring.variants(budget)
+    shared = shared_lrs(warmup_by_wiring.EXPERIMENT, budget)
     assert set(shared) == {name for name, settings in variants.items() if settings["warmup"] == 0}
     for without, with_one in shared.items():
         assert variants[with_one] == {**variants[without], "warmup": variants[with_one]["warmup"]}
@@ -99,9 +99,7 @@ def test_every_depth_is_charted_and_the_gap_is_relative_to_the_shallowest(budget
 
 def test_equal_time_shares_the_lr_of_equal_steps() -> None:
     experiment = relu_squared.EXPERIMENT
-    assert experiment.tuning is not None
-    shared = experiment.tuning(QUICK).shared
-    variants = experiment.variants(QUICK)
+    shared, variants = shared_lrs(experiment, QUICK), experiment.variants(QUICK)
     assert set(shared) == {name for name, settings in variants.items() if settings["equal"] == "time"}
     for timed, stepped in shared.items():
         assert variants[timed] == {**variants[stepped], "equal": "time"}

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from normscope.lab.compare.comparison import Comparison, ComparisonPlan, comparison
-from normscope.lab.compare.variants import combinations
+from normscope.lab.compare.comparison import Comparison, ComparisonPlan, combinations, comparison
 from normscope.lab.results.variant_runs import VariantRuns
 from normscope.lab.running.trial import LabTrial, TrialResult
 from normscope.lab.trials.text_sources import STORIES
@@ -53,7 +52,7 @@ def compared(
 
 def plan(depths: Sequence[int] = (1, 2), **changes: Any) -> ComparisonPlan:
     usual = {"lrs": (1e-3, 1e-2, 1e-1), "refine": True, "seeds": 3, "minutes": 5.0, "workers": 2}
-    return ComparisonPlan(combinations({"depth": depths}, {}, "stories"), **{**usual, **changes})
+    return ComparisonPlan(combinations({"depth": depths}), **{**usual, **changes})
 
 
 class Simulated:

@@ -7,14 +7,11 @@ from typing import Any
 import pytest
 
 from normscope.errors import ConfigError
-from normscope.lab.compare.comparison import TUNING_SEEDS, one_step
-from normscope.lab.compare.page import comparison_page
-from normscope.lab.compare.ranking import ranking
-from normscope.lab.compare.summary import summarize
-from normscope.lab.compare.table import notices, table
-from normscope.lab.compare.variants import check_buildable, combinations, leaks_future
+from normscope.lab.compare.comparison import TUNING_SEEDS, check_buildable, combinations, leaks_future, one_step
+from normscope.lab.compare.ranking import ranking, summarize
+from normscope.lab.compare.report import comparison_page, notices, table
+from normscope.lab.progress import work_of
 from normscope.lab.results.variant_runs import VariantRuns
-from normscope.lab.running.time_estimates import work_of
 from normscope.lab.running.trial import LabTrial
 from tests.lab.compare.comparing import GUESSING, Simulated, compared, metrics, plan, runs
 
@@ -128,16 +125,16 @@ def test_best_lr_at_the_edge_is_reported() -> None:
 
 
 def test_every_combination_appears_once() -> None:
-    found = combinations({"norm": ["rms", "layer"], "activation": ["gelu", "relu"], "depth": [3]}, {}, "stories")
+    found = combinations({"norm": ["rms", "layer"], "activation": ["gelu", "relu"], "depth": [3]})
     expected = [" ".join(pair) for pair in itertools.product(["rms", "layer"], ["gelu", "relu"])]
     assert list(found) == expected
     assert all(settings["model"]["depth"] == 3 for settings in found.values())
 
 
 def test_kv_heads_follow_heads() -> None:
-    found = combinations({"heads": [2, 3, 4, 8]}, {}, "stories")
+    found = combinations({"heads": [2, 3, 4, 8]})
     assert [settings["model"]["kv_heads"] for settings in found.values()] == [2, 3, 4, 8]
-    asked = combinations({"heads": [4, 8], "kv_heads": [2]}, {}, "stories")
+    asked = combinations({"heads": [4, 8], "kv_heads": [2]})
     assert [settings["model"]["kv_heads"] for settings in asked.values()] == [2, 2]
 
 
@@ -151,16 +148,16 @@ def test_kv_heads_follow_heads() -> None:
 )
 def test_invalid_comparisons_are_refused(choices: dict[str, list[Any]], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        combinations(choices, {}, "stories")
+        combinations(choices)
 
 
 def test_invalid_models_are_refused_before_the_run() -> None:
     with pytest.raises(ConfigError, match="nonsense"):
-        check_buildable(combinations({"activation": ["gelu", "nonsense"]}, {}, "stories"))
+        check_buildable(combinations({"activation": ["gelu", "nonsense"]}))
 
 
 def test_batch_norm_is_allowed_and_reported_to_leak() -> None:
-    found = combinations({"norm": ["rms", "batch", "power"]}, {}, "stories")
+    found = combinations({"norm": ["rms", "batch", "power"]})
     check_buildable(found)
     assert {name for name, settings in found.items() if leaks_future(settings)} == {"batch"}
 
@@ -195,14 +192,14 @@ def test_plan_counts_its_runs(changes: dict[str, Any]) -> None:
     what = plan(**changes)
     workers = Simulated(2, {1: 0.01, 2: 0.02}, {1: 0.1, 2: 0.1})
     workers.run(what)
-    assert len(workers.trials) == what.trials + len(what.variants)  # and one of each for its pace
+    assert len(workers.trials) == len(what.work) + len(what.variants)  # and one of each for its pace
 
 
 def test_deeper_models_are_more_work() -> None:
     what = plan((1, 10))
     one = {name: work_of(one_step(settings)) for name, settings in what.variants.items()}
     assert one["depth 10"] > 2 * one["depth 1"]
-    assert what.work == sum(what.stages) * sum(one.values())
+    assert what.work == list(one.values()) * sum(what.stages)
 
 
 def test_given_lrs_are_the_only_ones_tried() -> None:

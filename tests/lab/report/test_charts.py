@@ -4,12 +4,11 @@ import math
 
 import pytest
 
-from normscope.lab.budget import get_budget
 from normscope.lab.catalog import all_claims
-from normscope.lab.charts import OF_EACH, differences
-from normscope.lab.claim import Claim
+from normscope.lab.claim import Claim, get_budget
 from normscope.lab.report.describe import ClaimReport
 from normscope.lab.results.outcome import load_outcome
+from normscope.lab.toolkit import OF_EACH, difference_lines
 from tests.lab.claims.test_claims import RESULTS
 from tests.lab.made import made_outcome, made_runs, questions
 
@@ -19,8 +18,8 @@ PAIR = {"difference": [("rms", "layer")]}
 def test_difference_charts_show_the_intervals_of_the_verdict() -> None:
     asked = questions(get_budget("quick"))
     chance = [question for question in asked if not question.every_seed]
-    (alone,) = differences("", "", "", made_runs(), "loss", PAIR, ["rms"], lambda budget: asked).lines
-    (twice,) = differences("", "", "", made_runs(), "loss", PAIR, ["rms"], lambda budget: [*asked, *chance]).lines
+    (alone,) = difference_lines(made_runs(), PAIR, lambda budget: asked)
+    (twice,) = difference_lines(made_runs(), PAIR, lambda budget: [*asked, *chance])
     assert alone.interval_label == "95% interval of each difference, as used for the verdict"
     assert twice.interval_label == "97.5% interval of each difference, as used for the verdict"
     decided = made_outcome().answers[0].interval  # of two, as `made_outcome` has it

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from normscope.lab.budget import Budget
-from normscope.lab.report.markdown import lab_markdown
+from normscope.lab.claim import Budget
 from normscope.lab.report.overview import commands
+from normscope.lab.report.page import lab_markdown
 from tests.lab.made import made_claim, made_outcome
 
 LAB = Path("lab")

@@ -18,9 +18,8 @@ from normscope.lab.report.describe import (
     format_threshold,
     notices,
 )
-from normscope.lab.report.markdown import lab_markdown
 from normscope.lab.report.overview import caveats
-from normscope.lab.report.page import lab_page
+from normscope.lab.report.page import lab_markdown, lab_page
 from normscope.lab.report.terminal import format_claims, format_outcomes
 from normscope.lab.results.outcome import Outcome
 from normscope.lab.results.statistics import Interval

@@ -7,17 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from normscope.lab.budget import Budget
 from normscope.lab.catalog import choose_claims
-from normscope.lab.claim import Claim
-from normscope.lab.report.markdown import lab_markdown
-from normscope.lab.report.page import lab_page
+from normscope.lab.claim import Budget, Claim
+from normscope.lab.report.page import lab_markdown, lab_page
 from normscope.lab.report.terminal import format_outcomes
 from normscope.lab.results.outcome import Outcome
 from normscope.lab.results.verdict import VERDICTS, Verdict
 from normscope.lab.running.run_claims import FIRST_SEED, claim_study
 from normscope.lab.running.scheduler import TrialScheduler
-from normscope.lab.running.store import Store
+from normscope.lab.running.trial import Store
 from tests.lab.workers import Here, Silent
 
 Found = list[tuple[Claim, Outcome]]

@@ -42,7 +42,7 @@ def changed(**changes: Any) -> Any:
         {"variants": lambda budget: {**VARIANTS, "rms": {**VARIANTS["rms"], "steps": 200}}},
         {"variants": lambda budget: {name.upper(): settings for name, settings in VARIANTS.items()}},
         {"tuning": lambda budget: LRTuning((0.001, 0.003))},
-        {"tuning": lambda budget: LRTuning((0.001, 0.003, 0.01), shared={"rms": "layer"})},
+        {"tuning": lambda budget: LRTuning((0.001, 0.003, 0.01), shared=lambda name: "layer")},
         {"tuning": None},
     ],
 )

@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from normscope.lab.budget import Budget
+from normscope.lab.claim import Budget
 from normscope.lab.results.outcome import Outcome
 from normscope.lab.running.run_claims import claim_study
 from normscope.lab.running.scheduler import TrialScheduler
-from normscope.lab.running.store import Store
-from normscope.lab.running.trial import LabTrial, run_trial
+from normscope.lab.running.trial import LabTrial, Store, run_trial
 from normscope.lab.trials import images, text
 from normscope.models.convnet import ConvNet
 from normscope.models.gpt import GPT

@@ -12,7 +12,7 @@ from scipy import stats
 from normscope.errors import ConfigError
 from normscope.lab.results.statistics import confidence_interval, extremes
 from normscope.lab.running.workers import RayWorkers
-from normscope.lab.trials import digits
+from normscope.lab.trials import images
 
 VALUES = st.lists(st.integers(-(10**6), 10**6).map(lambda number: number / 1000), min_size=2, max_size=20)
 
@@ -69,9 +69,9 @@ def test_missing_scipy_error_says_what_to_install(monkeypatch: pytest.MonkeyPatc
 
 def test_missing_scikit_learn_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    digits._all.cache_clear()
+    images._all.cache_clear()
     with pytest.raises(ConfigError, match=r"normscope\[lab\]"):
-        digits.load_digits()
+        images.load_digits()
 
 
 def test_missing_ray_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ NO_METRICS = (
     "lab/running/code_version.py",
 )
 NO_METRICS_OF_A_TRIAL = (
-    *(f"lab/{name}.py" for name in ("__init__", "budget", "catalog", "charts", "claim", "texts", "toolkit")),
+    *(f"lab/{name}.py" for name in ("__init__", "catalog", "claim", "toolkit")),
     "lab/results/",
     "lab/running/__init__.py",
     "lab/running/tuning.py",

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from normscope.lab.compare.variants import combinations
+from normscope.lab.compare.comparison import combinations
 from normscope.lab.running import time_estimates
 from normscope.lab.running.time_estimates import (
     FEWEST_STEPS,
@@ -13,9 +13,8 @@ from normscope.lab.running.time_estimates import (
     quick_step_times,
     step_flops,
 )
-from normscope.lab.trials.text_sources import STORIES
 
-VARIANTS = list(combinations({"depth": [1, 2]}, {}, STORIES).values())
+VARIANTS = list(combinations({"depth": [1, 2]}).values())
 
 
 @pytest.fixture
@@ -44,7 +43,7 @@ def test_more_workers_fit_more_runs() -> None:
 
 def test_large_models_are_estimated_by_flops_without_building_them(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = {"depth": [1, 48], "width": [1024], "heads": [8], "context": [512]}
-    huge = list(combinations(sizes, {}, STORIES).values())
+    huge = list(combinations(sizes).values())
     monkeypatch.setattr(time_estimates, "matmul_speed", lambda: 1e9)
     monkeypatch.setattr(time_estimates, "_step_time", lambda settings: pytest.fail("it was timed"))
     assert quick_step_times(huge) == [step_flops(settings) / 1e9 for settings in huge]
@@ -68,5 +67,5 @@ def test_small_models_are_timed_with_reference_kernels_on_one_thread(monkeypatch
 
 
 def test_quick_step_times_of_real_models() -> None:
-    small, large = quick_step_times(list(combinations({"width": [16, 256]}, {}, STORIES).values()))
+    small, large = quick_step_times(list(combinations({"width": [16, 256]}).values()))
     assert 0 < small < large

@@ -7,15 +7,13 @@ import pytest
 from scipy import stats
 
 from normscope.errors import ConfigError, FileError
-from normscope.lab.budget import Budget, get_budget
 from normscope.lab.catalog import choose_claims
-from normscope.lab.claim import Claim, LRTuning
+from normscope.lab.claim import Budget, Claim, LRTuning, get_budget
 from normscope.lab.results.outcome import Outcome, load_outcome, outcome_path, save_outcome
 from normscope.lab.results.verdict import Question
-from normscope.lab.running.run_claims import FIRST_SEED, check_equal, claim_study, trial_count
+from normscope.lab.running.run_claims import FIRST_SEED, check_equal, claim_study, claim_trials
 from normscope.lab.running.scheduler import TrialScheduler
-from normscope.lab.running.store import Store
-from normscope.lab.running.trial import LabTrial
+from normscope.lab.running.trial import LabTrial, Store
 from normscope.lab.trials.text import SMALL_GPT, train_text
 from tests.lab.made import changed_claim
 from tests.lab.workers import Here, Silent
@@ -61,7 +59,7 @@ def test_learning_rates_are_tuned_with_other_seeds_than_the_verdict(tuned: tuple
     judged = [trial for trial in started if trial.seed < 1000]
     assert len(tuning) == 2 * 2 * 2
     assert {trial.seed for trial in judged} == {FIRST_SEED, FIRST_SEED + 1}
-    assert len(started) == trial_count(tiny_claim(), BUDGET)
+    assert len(started) == len(claim_trials(tiny_claim(), BUDGET))
     for name, losses in outcome.tuned.items():
         assert outcome.runs.lrs[name] == min(losses, key=losses.__getitem__)
         assert outcome.settings[name]["lr"] == outcome.runs.lrs[name]
@@ -134,12 +132,12 @@ def test_more_questions_give_wider_intervals(tmp_path: Path) -> None:
 
 
 def test_variant_can_share_a_learning_rate(tmp_path: Path) -> None:
-    claim = tiny_claim(tuning=lambda budget: LRTuning((1e-4, 3e-2), shared={"rms": "layer"}))
+    claim = tiny_claim(tuning=lambda budget: LRTuning((1e-4, 3e-2), shared=lambda name: "layer"))
     outcome, started = run(claim, tmp_path)
     tuning = [trial for trial in started if trial.seed >= 1000]
     assert {trial.settings["model"]["norm"] for trial in tuning} == {"layer"}
     assert outcome.settings["rms"]["lr"] == outcome.settings["layer"]["lr"] == 3e-2
-    assert len(started) == trial_count(claim, BUDGET) == 2 + 4
+    assert len(started) == len(claim_trials(claim, BUDGET)) == 2 + 4
 
 
 def test_budgets() -> None:

@@ -11,8 +11,7 @@ import pytest
 from normscope.errors import ConfigError, FileError
 from normscope.lab.running.code_version import code_digest
 from normscope.lab.running.scheduler import Study, StudyObserver, TrialScheduler
-from normscope.lab.running.store import Store
-from normscope.lab.running.trial import LabTrial, TrialResult, run_trial
+from normscope.lab.running.trial import LabTrial, Store, TrialResult, run_trial
 from normscope.lab.running.workers import Workers
 from normscope.runs.lock import locked
 from tests.lab.workers import Here, Silent

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from normscope.errors import ConfigError
-from normscope.lab.compare.table import timing
+from normscope.lab.compare.report import timing
 from normscope.lab.running import time_estimates
 from normscope.lab.running.time_estimates import FEWEST_STEPS, RunCost, measure_run_cost, run_costs, steps_within
 from tests.lab.compare.comparing import Simulated, plan

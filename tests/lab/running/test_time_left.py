@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from normscope.errors import ConfigError
-from normscope.lab.budget import get_budget
 from normscope.lab.catalog import all_claims
-from normscope.lab.progress import LogProgress
+from normscope.lab.claim import get_budget
+from normscope.lab.progress import LogProgress, TimeLeft, work_of
 from normscope.lab.results.outcome import Outcome, load_outcome
-from normscope.lab.running.time_estimates import TimeLeft, claim_work, work_of
+from normscope.lab.running.run_claims import claim_trials
 from normscope.lab.running.trial import LabTrial, TrialResult
 
 COMMITTED = Path(__file__).parents[3] / "docs" / "lab"
@@ -29,11 +29,7 @@ def test_the_committed_run_would_have_been_foreseen() -> None:
     outcomes = [outcome for claim in all_claims() if (outcome := load_outcome(COMMITTED, claim.name))]
     work = {outcome.claim: trials_of(outcome) for outcome in outcomes}
     now, all_seconds = 0.0, sum(outcome.seconds for outcome in outcomes)
-    remaining = TimeLeft(
-        {name: len(trials) for name, trials in work.items()},
-        {name: sum(trials) for name, trials in work.items()},
-        lambda: now,
-    )
+    remaining = TimeLeft(work, lambda: now)
     looked = 0
     for outcome in outcomes:
         trials = work[outcome.claim]
@@ -52,31 +48,23 @@ def test_the_committed_run_would_have_been_foreseen() -> None:
 
 @pytest.mark.parametrize("budget", ["quick", "full"])
 def test_every_claim_knows_its_work(budget: str) -> None:
-    for claim in all_claims():
-        assert claim_work(claim, get_budget(budget)) > 0
-    by_number = {claim.number: claim_work(claim, get_budget(budget)) for claim in all_claims()}
+    by_number = {one.number: sum(map(work_of, claim_trials(one, get_budget(budget)))) for one in all_claims()}
+    assert min(by_number.values()) > 0
     assert by_number[5] > 20 * by_number[1]  # one trains a hundred models, the other a dozen layers not at all
 
 
 def test_what_is_like_nothing_that_was_seen_is_weighed_by_its_work() -> None:
     now = 0.0
-    remaining = TimeLeft({"small": 1, "large": 1}, {"small": 1.0, "large": 30.0}, lambda: now)
+    remaining = TimeLeft({"small": [1.0], "large": [30.0]}, lambda: now)
     assert remaining.seconds() is None
     now = 2.0
     remaining.done("small", 1.0, 2.0, cached=False)
     assert remaining.seconds() == pytest.approx(60.0)
 
 
-def test_without_a_plan_the_rest_is_like_what_was_done() -> None:
-    now = 3.0
-    remaining = TimeLeft({"one": 4}, clock=lambda: now)
-    remaining.done("one", 10.0, 3.0, cached=False)
-    assert remaining.seconds() == pytest.approx(9.0)
-
-
 def test_what_was_kept_took_no_time_now_but_tells_how_long_its_like_take() -> None:
     now = 0.0
-    remaining = TimeLeft({"one": 4}, {"one": 40.0}, lambda: now)
+    remaining = TimeLeft({"one": [10.0] * 4}, lambda: now)
     remaining.done("one", 10.0, 6.0, cached=True)
     assert remaining.seconds() is None  # how many hands there are is not seen yet
     now = 100.0
@@ -85,7 +73,7 @@ def test_what_was_kept_took_no_time_now_but_tells_how_long_its_like_take() -> No
 
 
 def test_what_a_failed_study_did_not_get_to_is_not_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = LogProgress(TimeLeft({"bad": 90, "good": 10}), several=True)
+    lines = LogProgress(TimeLeft({"bad": [50.0] * 90, "good": [50.0] * 10}), several=True)
     trial = LabTrial("normscope.lab.trials.text:train_text", {}, 0)
     lines.trial_done("bad", trial, TrialResult({}, 1.0, ""), cached=False)
     lines.study_done("bad", ConfigError("no"))

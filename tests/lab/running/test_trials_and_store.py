@@ -12,8 +12,7 @@ from normscope.lab.claims.initialization import variance_by_depth
 from normscope.lab.running import code_version as source
 from normscope.lab.running import trial as trial_module
 from normscope.lab.running.code_version import CodeSnapshot, versions
-from normscope.lab.running.store import Store
-from normscope.lab.running.trial import LabTrial, run_trial, to_plain_metrics
+from normscope.lab.running.trial import LabTrial, Store, run_trial, to_plain_metrics
 
 MEASURE = "normscope.lab.claims.initialization.variance_by_depth:measure"
 SETTINGS = {"gain": 1.0, "layers": 2, "samples": 8}

@@ -17,7 +17,7 @@ from normscope.errors import ConfigError
 from normscope.lab.claims.initialization.variance_by_depth import measure
 from normscope.lab.running import workers as workers_module
 from normscope.lab.running.trial import LabTrial, TrialResult, function_path, run_trial
-from normscope.lab.running.workers import MAX_PER_CORE, MAX_WORKERS, ProcessWorkers, RayWorkers, WorkerConfig, Workers
+from normscope.lab.running.workers import MAX_PER_CORE, MAX_WORKERS, ProcessWorkers, RayWorkers, Workers, check_workers
 from normscope.lab.trials.text import SMALL_GPT, train_text
 from normscope.runs.lock import locked
 from tests.lab.workers import FakeRay
@@ -131,18 +131,18 @@ def test_ray_startup_failure_is_reported(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_the_number_of_workers_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", FakeRay())
     monkeypatch.setattr(workers_module, "cores", lambda: 2)
-    for workers in (WorkerConfig, ProcessWorkers, RayWorkers):
+    for workers in (check_workers, ProcessWorkers, RayWorkers):
         for count in (MAX_WORKERS + 1, 100_000, 10**15):
             with pytest.raises(ConfigError, match=r"must be at most 256\nfix: omit it for one worker per core \(2\)"):
                 workers(count)
         for count in (0, -1):
             with pytest.raises(ConfigError, match="workers"):
                 workers(count)
-    assert WorkerConfig(MAX_WORKERS).count == MAX_WORKERS
+    check_workers(MAX_WORKERS)
     monkeypatch.setattr(workers_module, "cores", lambda: 128)
-    assert WorkerConfig(MAX_PER_CORE * 128).count == 512
+    check_workers(MAX_PER_CORE * 128)
     with pytest.raises(ConfigError, match="at most 512"):
-        WorkerConfig(513)
+        check_workers(513)
 
 
 def test_killed_process_is_replaced(process: ProcessWorkers) -> None:
@@ -161,11 +161,8 @@ def test_killed_process_is_replaced(process: ProcessWorkers) -> None:
 
 # As short as a lab can be: the catalog of claims would import torch.
 SCRIPT = """
-from pathlib import Path
-from normscope.lab.running.scheduler import TrialScheduler
-from normscope.lab.running.store import Store
-from normscope.lab.running.trial import LabTrial
-from normscope.lab.running.workers import WorkerConfig
+from normscope.lab.running.scheduler import run_studies
+from normscope.lab.running.trial import LabTrial, Store
 from tests.lab.workers import Silent
 
 def study():
@@ -173,11 +170,9 @@ def study():
     yield [LabTrial("normscope.lab.claims.initialization.variance_by_depth:measure", settings, i) for i in range(900)]
 
 def main():
-    workers = WorkerConfig(1).start(Path("texts"))
-    try:
-        TrialScheduler(Store(Path("out")), workers, Silent()).run({"one": study()})
-    finally:
-        workers.close()
+    _, errors = run_studies(Store("out"), {"one": study()}, Silent(), 1, False)
+    for error in errors.values():
+        raise error
 """
 GUARDED = f'{SCRIPT}\nif __name__ == "__main__":\n    main()\n'
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from normscope.lab.trials.grad_modes import MODES, _peak, relative_kept, relative_peaks
+from normscope.lab.claims.architecture.inference_mode_and_bias import MODES, kept_memory, peak_memory, relative
 
 LAYERS = 10
 
@@ -21,21 +21,25 @@ def tokens() -> Tensor:
 
 def test_peak_without_gradients_is_input_plus_output_of_a_layer(stack: nn.Module, tokens: Tensor) -> None:
     two_of_ten = 2 / LAYERS
-    assert relative_peaks(stack, tokens) == {"grad": 1.0, "no_grad": two_of_ten, "inference_mode": two_of_ten}
+    assert relative(peak_memory, stack, tokens) == {"grad": 1.0, "no_grad": two_of_ten, "inference_mode": two_of_ten}
 
 
 def test_only_the_output_is_kept_without_gradients(stack: nn.Module, tokens: Tensor) -> None:
-    assert relative_kept(stack, tokens) == {"grad": 1.0, "no_grad": 1 / LAYERS, "inference_mode": 1 / LAYERS}
+    assert relative(kept_memory, stack, tokens) == {"grad": 1.0, "no_grad": 1 / LAYERS, "inference_mode": 1 / LAYERS}
 
 
 def test_freed_memory_counts_for_the_peak(tokens: Tensor) -> None:
-    assert _peak(lambda: tokens.repeat(8, 1).sum(0)) == 4 * (8 * 128 * 64 + 64)
+    class Repeated(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.repeat(8, 1).sum(0)
+
+    assert peak_memory(Repeated(), tokens) == 4 * (8 * 128 * 64 + 64)
 
 
 def test_profiler_writes_nothing_to_the_terminal(
     stack: nn.Module, tokens: Tensor, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    relative_peaks(stack, tokens)
+    relative(peak_memory, stack, tokens)
     assert capfd.readouterr() == ("", "")
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from normscope.lab import toolkit
-from normscope.lab.budget import get_budget
+from normscope.lab.claim import get_budget
 from normscope.lab.claims.batchnorm import (
     batchnorm_large_lr,
     batchnorm_small_batches,
@@ -21,10 +21,16 @@ from normscope.lab.claims.batchnorm import (
 from normscope.lab.claims.initialization import tails_saturate
 from normscope.lab.results.variant_runs import VariantRuns
 from normscope.lab.results.verdict import answer
-from normscope.lab.trials.conv_stack import ConvStack, FeatureNoise, expected_shift
-from normscope.lab.trials.digits import load_digits
-from normscope.lab.trials.images import UNIFORM_LOSS, evaluate_digits, train_images
-from normscope.lab.trials.probes import feature_moments, probe_along_gradient, shift_between
+from normscope.lab.trials.conv_stack import (
+    ConvStack,
+    FeatureNoise,
+    expected_shift,
+    feature_moments,
+    probe_along_gradient,
+    shift_between,
+)
+from normscope.lab.trials.images import UNIFORM_LOSS, evaluate_digits, load_digits, train_images
+from tests.lab.made import shared_lrs
 
 QUICK, FULL = get_budget("quick"), get_budget("full")
 SMALL = {"optimizer": "sgd", "lr": 0.1, "batch": 8, "steps": 6}
@@ -173,7 +179,7 @@ def test_only_the_micro_batch_shrinks() -> None:
             4,
             2,
         }
-        shared = batchnorm_small_batches.tuning(budget).shared
+        shared = shared_lrs(batchnorm_small_batches.EXPERIMENT, budget)
         assert set(shared) == {name for name in found if name.startswith("group")} - {"group 32"}
 
 
@@ -199,7 +205,7 @@ def test_tails_are_compared_at_equal_standard_deviation_and_lr() -> None:
     assert toolkit.IMAGE_MARGIN < 0.2
     assert verdicts("truncated") == ["supported"] * 4
     assert verdicts("truncated, same std") == ["contradicted"] * 4
-    shared = tails_saturate.tuning(QUICK).shared
+    shared = shared_lrs(tails_saturate.EXPERIMENT, QUICK)
     assert {
         name: name.split(",")[0] + ", full" for name in tails_saturate.variants(QUICK) if "truncated" in name
     } == shared

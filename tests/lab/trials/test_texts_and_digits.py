@@ -8,11 +8,10 @@ import pytest
 import torch
 
 from normscope.errors import CorpusError, FileError
-from normscope.lab.trials.digits import load_digits
-from normscope.lab.trials.images import build_network, train_images
+from normscope.lab.trials.images import build_network, load_digits, train_images
+from normscope.lab.trials.measuring import training_flops
 from normscope.lab.trials.text import SMALL_GPT, train_text
 from normscope.lab.trials.text_sources import load_text, non_utf8_notice, store_text, text_folder
-from normscope.lab.trials.training_metrics import training_flops
 from normscope.models.gpt import GPT
 from normscope.models.presets import llama
 

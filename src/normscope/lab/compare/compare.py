@@ -6,23 +6,28 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from normscope.checks import as_path, check_positive_int, check_positive_number, is_integer, short_repr
+from normscope.checks import as_path, check_flags, check_positive_int, check_positive_number, is_integer, short_repr
 from normscope.errors import ConfigError
-from normscope.lab.budget import check_max_seeds
-from normscope.lab.compare.comparison import AUTO_LRS, Comparison, ComparisonPlan, comparison, one_step, timing_trials
-from normscope.lab.compare.page import comparison_page
-from normscope.lab.compare.ranking import ranking, too_few_seeds
-from normscope.lab.compare.summary import summarize
-from normscope.lab.compare.table import heading, notices, table, timing
-from normscope.lab.compare.variants import check_buildable, combinations
+from normscope.lab.claim import check_max_seeds
+from normscope.lab.compare.comparison import (
+    AUTO_LRS,
+    Comparison,
+    ComparisonPlan,
+    check_buildable,
+    combinations,
+    comparison,
+    one_step,
+    timing_trials,
+)
+from normscope.lab.compare.ranking import ranking, summarize, too_few_seeds
+from normscope.lab.compare.report import comparison_page, heading, notices, table, timing
 from normscope.lab.progress import lab_progress
 from normscope.lab.report.terminal import paragraph
-from normscope.lab.running.scheduler import StudyObserver, TrialScheduler
-from normscope.lab.running.store import Store
+from normscope.lab.running.scheduler import StudyObserver, run_studies
 from normscope.lab.running.time_estimates import TimeBudgetError, check_time_budget, measure_run_cost
-from normscope.lab.running.trial import LabTrial, TrialResult, function_path
-from normscope.lab.running.workers import WorkerConfig, cores
-from normscope.lab.trials.text_sources import STORIES, non_utf8_notice, store_text
+from normscope.lab.running.trial import LabTrial, Store, TrialResult, function_path
+from normscope.lab.running.workers import check_workers, cores
+from normscope.lab.trials.text_sources import non_utf8_notice, store_text
 from normscope.storage.files import make_folder, write_atomically
 
 
@@ -75,11 +80,12 @@ def compare(
             combination is trained.
     """
     text, folder = None if data is None else as_path(data, "a text"), as_path(out, "a comparison")
-    plan = _plan(choices, preset, lr, minutes, seeds, cores() if workers is None else workers, ray)
+    check_flags(ray=ray, quiet=quiet)
+    plan = _plan(choices, preset, lr, minutes, seeds, cores() if workers is None else workers)
     make_folder(folder)
     if text is not None:
         stored = store_text(text, Store(folder).texts)
-        plan = replace(plan, variants=combinations(choices, {"preset": preset}, stored))
+        plan = replace(plan, variants={name: {**one, "text": stored} for name, one in plan.variants.items()})
     no_text = None if text is None else non_utf8_notice(text)
     for warning in (too_few_seeds(len(plan.variants), plan.seeds), no_text):
         if warning is not None and not quiet:
@@ -91,18 +97,13 @@ def compare(
 
 
 def _plan(
-    choices: dict[str, Sequence[Any]],
-    preset: str,
-    lr: Literal["auto"] | Sequence[float],
-    minutes: float,
-    seeds: int,
-    workers: int,
-    ray: bool,
+    choices: dict[str, Sequence[Any]], preset: str, lr: Any, minutes: float, seeds: int, workers: int
 ) -> ComparisonPlan:
     check_positive_number(minutes=minutes)
     if not is_integer(seeds):
         check_positive_int(seeds=seeds)  # raises; a number that is too large has its own error below
-    for name, values in {**choices, **({} if lr == "auto" else {"lr": lr})}.items():
+    auto = isinstance(lr, str) and lr == "auto"
+    for name, values in {**choices, **({} if auto else {"lr": lr})}.items():
         if isinstance(values, str) or not isinstance(values, Sequence):
             raise ConfigError(
                 f"{name}={short_repr(values)} must be a list of values\nfix: {name}=[{short_repr(values)}]"
@@ -110,26 +111,23 @@ def _plan(
     if seeds < 2:
         raise ConfigError(f"seeds={seeds}: a single seed gives no confidence interval\nfix: --seeds 5")
     check_max_seeds(seeds)
-    lrs = AUTO_LRS if lr == "auto" else tuple(sorted({*map(float, lr)}))
-    for one in lrs:
+    for one in () if auto else lr:
         check_positive_number(lr=one)
-    variants = combinations(choices, {"preset": preset}, STORIES)
+    lrs = AUTO_LRS if auto else tuple(sorted({*map(float, lr)}))
+    check_workers(workers)
+    variants = combinations(choices, preset)
     check_buildable(variants)  # before creating the folder
-    plan = ComparisonPlan(variants, lrs, lr == "auto", seeds, minutes, workers)
+    plan = ComparisonPlan(variants, lrs, auto, seeds, minutes, workers)
     check_time_budget(list(variants.values()), plan.stages, 60 * minutes, workers)
     return plan
 
 
 def _run(plan: ComparisonPlan, folder: Path, ray: bool, quiet: bool) -> Comparison:
     store = Store(folder)
-    workers = WorkerConfig(plan.workers, ray).start(store.texts)
-    try:
-        with lab_progress({"comparison": plan.trials}, {"comparison": plan.work}, quiet) as watch:
-            schedule: TrialScheduler[Comparison] = TrialScheduler(store, workers, _PlannedProgress(watch))
-            found = schedule.run({"comparison": comparison(plan)})
-    finally:
-        workers.close()
-    for error in schedule.errors.values():
+    with lab_progress({"comparison": plan.work}, quiet) as watch:
+        studies = {"comparison": comparison(plan)}
+        found, errors = run_studies(store, studies, _PlannedProgress(watch), plan.workers, ray)
+    for error in errors.values():
         if isinstance(error, TimeBudgetError):  # the machine may be less busy next time
             for trial in timing_trials(plan):
                 store.delete(trial)

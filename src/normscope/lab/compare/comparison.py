@@ -1,23 +1,90 @@
-"""The study of a comparison: time each variant, tune its learning rate, then run all with every seed."""
+"""The study of a comparison: time each variant, tune its learning rate, then run all with every seed.
 
+The variants are all combinations of the options to compare, as settings of `train_text`.
+"""
+
+import itertools
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from normscope.lab.claim import LRTuning, Settings
+from normscope.blocks.norm.named_norms import as_norm
+from normscope.errors import ConfigError
+from normscope.lab.claim import Settings
+from normscope.lab.progress import work_of
 from normscope.lab.results.variant_runs import VariantRuns
 from normscope.lab.running.scheduler import Study
-from normscope.lab.running.time_estimates import measure_run_cost, run_costs, steps_within, work_of
+from normscope.lab.running.time_estimates import measure_run_cost, run_costs, steps_within
 from normscope.lab.running.trial import LabTrial, TrialResult, function_path
-from normscope.lab.running.tuning import FIRST_TUNING_SEED, best_lrs, round_lr, tuned_losses, tuning_runs
-from normscope.lab.running.workers import check_workers
-from normscope.lab.trials.text import train_text
+from normscope.lab.running.tuning import best_lr, round_lr, tune
+from normscope.lab.trials.text import SMALL_GPT, build_on_meta, train_text
 
 TIMING_SEED = 2000
 TIMING_LR = 1e-4
 """The learning rate does not affect the speed, but a run that diverges ends too soon to be timed."""
 AUTO_LRS = (1e-3, 3e-3, 1e-2, 3e-2)
 TUNING_SEEDS = 2
+MAX_VARIANTS = 24
+"""With more, each would get too little time, and the intervals of so many pairs would be too wide."""
+
+
+def combinations(choices: Mapping[str, Sequence[Any]], preset: str = "llama") -> dict[str, Settings]:
+    """Return the settings of every combination, named by what differs.
+
+    Args:
+        choices: values to compare, by model option; a single value is used for all.
+        preset: of all variants.
+
+    >>> found = combinations({"norm": ["rms", "layer"], "wiring": ["pre", "post"], "depth": [2]})
+    >>> list(found), found["rms pre"]["model"]["depth"]
+    (['rms pre', 'rms post', 'layer pre', 'layer post'], 2)
+    """
+    differing = [name for name, values in choices.items() if len(values) > 1]
+    if not differing:
+        raise ConfigError("nothing to compare\nfix: give an option two values, such as --norm rms,layer")
+    count = math.prod(len(values) for values in choices.values())
+    if count > MAX_VARIANTS:  # before they are made: a few long lists have billions
+        raise ConfigError(f"{count} combinations are too many\nfix: compare at most {MAX_VARIANTS}")
+    found: dict[str, Settings] = {}
+    for values in itertools.product(*choices.values()):
+        chosen = dict(zip(choices, values, strict=True))
+        name = " ".join(_label(setting, chosen[setting]) for setting in differing)
+        if name in found:
+            raise ConfigError(f"{name!r} is listed twice\nfix: list every value once")
+        # As many key/value heads as query heads: fewer would be another kind of attention.
+        heads = chosen.get("heads", SMALL_GPT["model"]["heads"])
+        model = {**SMALL_GPT["model"], "kv_heads": heads, **chosen}
+        norm = as_norm(model.get("norm", "rms"))
+        if norm is not None and norm.brackets(1, 3):  # shares statistics between tokens, as the user asked for
+            model["allow_future_leak"] = True
+        found[name] = {**SMALL_GPT, "preset": preset, "model": model}
+    return found
+
+
+def _label(setting: str, value: Any) -> str:
+    """Name a value, with its option if it is not self-explanatory.
+
+    >>> _label("norm", "rms"), _label("depth", 6), _label("norm", "none")
+    ('rms', 'depth 6', 'norm none')
+    """
+    return str(value) if isinstance(value, str) and value != "none" else f"{setting} {value}"
+
+
+def leaks_future(settings: Settings) -> bool:
+    """Whether the norm leaks later tokens into earlier ones in training."""
+    norm = as_norm(settings["model"].get("norm", "rms"))
+    return norm is not None and norm.mixes_along(1, 3)
+
+
+def check_buildable(variants: Mapping[str, Settings]) -> None:
+    """Build each model on the meta device, so that invalid options fail before anything runs."""
+    for name, settings in variants.items():
+        try:
+            build_on_meta(settings)
+        except ValueError as error:
+            raise ConfigError(f"{name}: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -40,9 +107,6 @@ class ComparisonPlan:
     minutes: float
     workers: int
 
-    def __post_init__(self) -> None:
-        check_workers(self.workers)
-
     @property
     def stages(self) -> list[int]:
         """Runs per variant in each stage; each stage waits for the previous one."""
@@ -50,14 +114,9 @@ class ComparisonPlan:
         return [*tuning, *([TUNING_SEEDS] if self.refine else []), self.seeds]
 
     @property
-    def trials(self) -> int:
-        """Number of trials, without those for timing."""
-        return len(self.variants) * sum(self.stages)
-
-    @property
-    def work(self) -> float:
-        """Total work at one step per run: the number of steps is not known yet."""
-        return sum(work_of(one_step(settings)) for settings in self.variants.values()) * sum(self.stages)
+    def work(self) -> list[float]:
+        """Work of every trial but those for timing, at one step per run: the number of steps is not known yet."""
+        return [work_of(one_step(settings)) for settings in self.variants.values()] * sum(self.stages)
 
 
 def one_step(settings: Settings) -> Settings:
@@ -90,11 +149,15 @@ def comparison(plan: ComparisonPlan) -> Study[Comparison]:
     costs = [result.metrics for result in (yield timing_trials(plan))]
     steps = steps_within(run_costs(costs), plan.stages, 60 * plan.minutes, plan.workers)
     variants: dict[str, Settings] = {name: {**settings, "steps": steps} for name, settings in plan.variants.items()}
-    tuned: Mapping[str, Mapping[float, float]] = {}
+    tuned: dict[str, dict[float, float]] = {}
     lrs = dict.fromkeys(variants, plan.lrs[0])
     if len(plan.lrs) > 1:
-        tuned = yield from _tune(plan, variants)
-        lrs = best_lrs(tuned)
+        tuned, _ = yield from tune(variants, dict.fromkeys(variants, plan.lrs), TUNING_SEEDS, _train)
+        if plan.refine:
+            extra = {name: [extra_lr(losses)] for name, losses in tuned.items()}
+            more, _ = yield from tune(variants, extra, TUNING_SEEDS, _train)
+            tuned = {name: losses | more[name] for name, losses in tuned.items()}
+        lrs = {name: best_lr(losses) for name, losses in tuned.items()}
     variants = {name: {**settings, "lr": lrs[name]} for name, settings in variants.items()}
     seeds = range(plan.seeds)
     results = yield [_train(settings, seed) for settings in variants.values() for seed in seeds]
@@ -116,20 +179,6 @@ def _step_seconds(results: Sequence[TrialResult], overhead: float) -> float:
     """Median CPU seconds of the steps of a run, over the runs that did not diverge."""
     seconds = [result.seconds for result in results if not result.metrics["diverged"]]
     return max(0.0, statistics.median(seconds) - overhead) if seconds else 0.0
-
-
-def _tune(plan: ComparisonPlan, variants: Mapping[str, Settings]) -> Study[Mapping[str, Mapping[float, float]]]:
-    """Return losses by learning rate: the same grid for all variants, and one more value each if the plan refines."""
-    tuning = LRTuning(plan.lrs, seeds=TUNING_SEEDS)
-    results = yield [_train(settings, seed) for settings, seed in tuning_runs(variants, tuning)]
-    tuned = tuned_losses(list(variants), tuning, results)
-    if not plan.refine:
-        return tuned
-    extra = {name: extra_lr(losses) for name, losses in tuned.items()}
-    seeds = range(FIRST_TUNING_SEED, FIRST_TUNING_SEED + TUNING_SEEDS)
-    results = yield [_train({**variants[name], "lr": lr}, seed) for name, lr in extra.items() for seed in seeds]
-    losses = iter(float(result.metrics[tuning.metric]) for result in results)
-    return {name: {**tuned[name], lr: statistics.fmean(next(losses) for _ in seeds)} for name, lr in extra.items()}
 
 
 def _train(settings: Settings, seed: int) -> LabTrial:

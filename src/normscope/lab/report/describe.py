@@ -9,12 +9,12 @@ from typing import Literal
 
 from markupsafe import Markup, escape
 
-from normscope.lab.charts import OF_EACH
 from normscope.lab.claim import Claim
 from normscope.lab.results.outcome import Outcome, is_outdated
 from normscope.lab.results.statistics import Interval
 from normscope.lab.results.verdict import CONFIDENCE, LOG2_RATIO, Answer, Verdict
 from normscope.lab.running.tuning import best_lr_at_edge
+from normscope.lab.toolkit import OF_EACH
 from normscope.lab.trials.text_sources import STORIES
 from normscope.render.axis_scale import tick_label
 from normscope.render.chart import Chart

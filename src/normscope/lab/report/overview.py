@@ -4,15 +4,14 @@ import shlex
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
-from normscope.lab.budget import get_budget
-from normscope.lab.claim import Claim
+from normscope.lab.catalog import read_texts
+from normscope.lab.claim import Claim, get_budget
 from normscope.lab.results.outcome import Outcome, out_option
 from normscope.lab.results.verdict import CONFIDENCE
 from normscope.lab.running.run_claims import FIRST_SEED
 from normscope.lab.running.tuning import FIRST_TUNING_SEED
-from normscope.lab.texts import read_texts
 from normscope.lab.trials.text_sources import STORIES
-from normscope.render.formatting import format_number, pluralize
+from normscope.render.formatting import format_number, join_words, pluralize
 
 TOKENS_PER_PARAMETER = 20
 """The compute-optimal ratio of Hoffmann et al. 2022 for language models."""
@@ -40,7 +39,7 @@ def _withdrawn(claims: Sequence[Claim]) -> str:
         return ""
     one = len(numbers) == 1
     return (
-        f"The {'verdict' if one else 'verdicts'} on {'claim' if one else 'claims'} {_join(numbers)} "
+        f"The {'verdict' if one else 'verdicts'} on {'claim' if one else 'claims'} {join_words(numbers)} "
         f"{'is' if one else 'are'} withdrawn until redone; the {'section says' if one else 'sections say'} why. The "
         "metrics are still shown, but no count of verdicts includes them."
     )
@@ -52,7 +51,7 @@ def _revised(claims: Sequence[Claim]) -> str:
     if not revised:
         return ""
     changed = [f"{claim.number} (first {claim.first_verdict})" for claim in revised if claim.first_verdict]
-    verdicts = f", and {pluralize(len(changed), 'verdict')} changed afterwards: {_join(changed)}"
+    verdicts = f", and {pluralize(len(changed), 'verdict')} changed afterwards: {join_words(changed)}"
     return (
         f"{len(revised)} of these {pluralize(len(claims), 'design')} {'was' if len(revised) == 1 else 'were'} changed "
         f"after a first run, with seeds 0 to 4, was inspected{verdicts if changed else ''}. The seeds of the verdicts "
@@ -80,10 +79,6 @@ def bytes_per_parameter(outcome: Outcome) -> Iterator[float]:
         context = settings.get("model", {}).get("context")
         if "text" in settings and context and "batch" in settings and {"steps", "parameters"} <= run.keys():
             yield run["steps"] * settings["batch"] * context / run["parameters"]
-
-
-def _join(items: Sequence[str]) -> str:
-    return " and ".join([", ".join(items[:-1]), *items[-1:]] if len(items) > 1 else items)
 
 
 def commands(outcomes: Sequence[Outcome], every: Collection[str], folder: Path) -> list[str]:

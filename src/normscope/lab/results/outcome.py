@@ -10,13 +10,11 @@ from typing import Any
 
 from normscope._version import __version__
 from normscope.errors import FileError
-from normscope.lab.budget import Budget
-from normscope.lab.claim import Claim, Settings
+from normscope.lab.claim import Budget, Claim, Settings
 from normscope.lab.results.variant_runs import VariantRuns
 from normscope.lab.results.verdict import Answer, Question, Verdict
 from normscope.lab.running.code_version import versions
 from normscope.lab.running.tuning import tuned_variants
-from normscope.lab.trials.text_sources import STORIES
 from normscope.storage.files import make_folder, with_checksum, write_atomically
 from normscope.storage.json_files import LARGE_FILE_BYTES, JsonSource, read_json
 
@@ -84,40 +82,36 @@ def load_outcome(folder: str | Path, claim: str) -> Outcome | None:
     if not path.exists():
         return None
     content = read_json(path, dict[str, Any], fix=fix, max_bytes=LARGE_FILE_BYTES, checksum=True)
+    damaged = FileError(f"{path} is damaged or from another version of normscope\nfix: {fix}")
     if content.pop("version", None) != VERSION or content.get("claim") != claim:
-        raise FileError(f"{path} is damaged or from another version of normscope\nfix: {fix}")
+        raise damaged
     try:
         content["tuned"] = {name: dict(map(tuple, pairs)) for name, pairs in content["tuned"].items()}
         for answer in content["answers"]:
             answer["interval"] = {name: float(value) for name, value in answer["interval"].items()}
     except (LookupError, TypeError, ValueError, AttributeError):
-        raise FileError(f"{path} is damaged or from another version of normscope\nfix: {fix}") from None
+        raise damaged from None
     return JsonSource(path, fix).convert(content, Outcome)
 
 
 def is_outdated(outcome: Outcome, claim: Claim) -> bool:
     """Whether the claim has changed since the run: its rule, questions, variants or learning rates."""
-    if outcome.rule != claim.rule:
-        return True
-    experiment = claim.experiment
-    tuning = experiment.tuning(outcome.budget) if experiment.tuning else None
-    variants = experiment.variants(outcome.budget)
-    setting = tuning.setting if tuning else None
-    tried = {name: list(tuning.lrs) for name in tuned_variants(list(variants), tuning)} if tuning else {}
-    asked = (_asked(experiment.questions(outcome.budget)), _compared(variants, setting), tried)
-    was_tried = {name: sorted(losses) for name, losses in outcome.tuned.items()}
-    return asked != (_asked(outcome.answers), _compared(outcome.settings, setting), was_tried)
+    experiment, budget = claim.experiment, outcome.budget
+    variants, tuning = experiment.variants(budget), experiment.tuning and experiment.tuning(budget)
+    lrs = {name: list(tuning.lrs) for name in tuned_variants(list(variants), tuning)} if tuning else {}
+    tried = {name: sorted(losses) for name, losses in outcome.tuned.items()}
+    now = claim.rule, _asked(experiment.questions(budget)), _compared(variants, bool(tuning)), lrs
+    return now != (outcome.rule, _asked(outcome.answers), _compared(outcome.settings, bool(tuning)), tried)
 
 
 def _asked(questions: Sequence[Question | Answer]) -> list[tuple[Any, ...]]:
     return [(one.text, one.threshold, one.side, one.unit, one.every_seed) for one in questions]
 
 
-def _compared(variants: Mapping[str, Settings], setting: str | None) -> Any:
+def _compared(variants: Mapping[str, Settings], tuned: bool) -> Any:
     """Settings as JSON values, without what depends on the run: the tuned learning rate and the text."""
-    texts = {name: {"text": STORIES} if "text" in settings else {} for name, settings in variants.items()}
     own = {
-        name: {key: value for key, value in {**settings, **texts[name]}.items() if key != setting}
+        name: {key: "" if key == "text" else value for key, value in settings.items() if not (tuned and key == "lr")}
         for name, settings in variants.items()
     }
     return json.loads(json.dumps(own))

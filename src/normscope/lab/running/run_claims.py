@@ -6,16 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from normscope.errors import ConfigError
-from normscope.lab.budget import Budget
-from normscope.lab.claim import Claim, Settings
+from normscope.lab.claim import Budget, Claim, Settings
 from normscope.lab.results.outcome import Outcome, save_outcome
 from normscope.lab.results.variant_runs import VariantRuns
 from normscope.lab.results.verdict import answer, count_random, verdict_of
-from normscope.lab.running.scheduler import Study, StudyObserver, TrialScheduler
-from normscope.lab.running.store import Store
-from normscope.lab.running.trial import LabTrial, function_path
-from normscope.lab.running.tuning import best_lrs, tuned_losses, tuning_runs
-from normscope.lab.running.workers import WorkerConfig
+from normscope.lab.running.scheduler import Study, StudyObserver, run_studies
+from normscope.lab.running.trial import LabTrial, Store, function_path
+from normscope.lab.running.tuning import best_lr, tune, tuned_variants
 from normscope.lab.trials.text_sources import store_text
 
 FIRST_SEED = 100
@@ -24,11 +21,14 @@ TOLERANCES = {"parameters": 0.02, "flops": 0.05, "steps": 0.0}
 """Allowed excess of the largest variant over the smallest, where a claim requires equality."""
 
 
-def trial_count(claim: Claim, budget: Budget) -> int:
-    """Return the number of trials of a study."""
+def claim_trials(claim: Claim, budget: Budget) -> list[Settings]:
+    """Return the settings of all trials of a study, without the learning rates."""
     variants, tuning = claim.experiment.variants(budget), claim.experiment.tuning
-    tuned = 0 if tuning is None else len(tuning_runs(variants, tuning(budget)))
-    return tuned + budget.seeds * len(variants)
+    tried: list[Settings] = []
+    if tuning is not None:
+        chosen = tuning(budget)
+        tried = [variants[name] for name in tuned_variants(list(variants), chosen)] * (len(chosen.lrs) * chosen.seeds)
+    return tried + list(variants.values()) * budget.seeds
 
 
 def claim_study(claim: Claim, budget: Budget, text: Any = None) -> Study[Outcome]:
@@ -39,35 +39,34 @@ def claim_study(claim: Claim, budget: Budget, text: Any = None) -> Study[Outcome
         budget: how much work.
         text: replaces the built-in stories in claims that train on text.
     """
+
+    def trial(settings: Settings, seed: int) -> LabTrial:
+        return LabTrial(function_path(experiment.measure), settings, seed, alone=claim.kind == "measured")
+
     experiment = claim.experiment
-    variants = {name: _with_text(settings, text) for name, settings in experiment.variants(budget).items()}
-    seeds = tuple(range(FIRST_SEED, FIRST_SEED + budget.seeds))
-    seconds = 0.0
+    stored = {} if text is None else {"text": text}
+    variants = {
+        name: {**settings, **stored} if "text" in settings else settings
+        for name, settings in experiment.variants(budget).items()
+    }
     tuned: dict[str, dict[float, float]] = {}
     lrs: dict[str, float] = {}
+    seconds = 0.0
     if experiment.tuning is not None:
         tuning = experiment.tuning(budget)
-        results = yield [_trial(claim, settings, seed) for settings, seed in tuning_runs(variants, tuning)]
-        seconds += sum(result.seconds for result in results)
-        tuned = tuned_losses(list(variants), tuning, results)
-        lrs = best_lrs(tuned, tuning.shared)
-        variants = {name: {**settings, tuning.setting: lrs[name]} for name, settings in variants.items()}
-    results = yield [_trial(claim, settings, seed) for settings in variants.values() for seed in seeds]
-    seconds += sum(result.seconds for result in results)
+        grid = dict.fromkeys(tuned_variants(list(variants), tuning), tuning.lrs)
+        tuned, seconds = yield from tune(variants, grid, tuning.seeds, trial)
+        lrs = {name: best_lr(tuned[tuning.shared(name)]) for name in variants}
+        variants = {name: {**settings, "lr": lrs[name]} for name, settings in variants.items()}
+    seeds = range(FIRST_SEED, FIRST_SEED + budget.seeds)
+    results = yield [trial(settings, seed) for settings in variants.values() for seed in seeds]
     runs = VariantRuns.collect(variants, seeds, [result.metrics for result in results], lrs)
     check_equal(claim, runs)
     questions = experiment.questions(budget)
     answers = tuple(answer(question, runs.by_seed(), count_random(questions)) for question in questions)
+    seconds += sum(result.seconds for result in results)
     verdict = verdict_of(answers)
     return Outcome(claim.name, verdict, answers, runs, variants, tuned, budget, seconds, rule=claim.rule)
-
-
-def _with_text(settings: Settings, text: Any) -> Settings:
-    return {**settings, "text": text} if text is not None and "text" in settings else settings
-
-
-def _trial(claim: Claim, settings: Settings, seed: int) -> LabTrial:
-    return LabTrial(function_path(claim.experiment.measure), settings, seed, alone=claim.kind == "measured")
 
 
 def check_equal(claim: Claim, runs: VariantRuns) -> None:
@@ -112,7 +111,9 @@ def run_claims(
     budget: Budget,
     folder: str | Path,
     observer: StudyObserver,
-    workers: WorkerConfig,
+    *,
+    workers: int | None = None,
+    ray: bool = False,
     text: Path | None = None,
 ) -> ClaimResults:
     """Test claims. Finished trials are stored in the folder, so that the same call resumes from there.
@@ -122,7 +123,8 @@ def run_claims(
         budget: how much work.
         folder: for metrics and outcomes.
         observer: receives progress.
-        workers: how trials are run.
+        workers: number of workers; None for one per core.
+        ray: use Ray.
         text: a file to train on instead of the built-in stories.
     """
     store = Store(folder)
@@ -133,10 +135,5 @@ def run_claims(
         save_outcome(folder, outcome)
         return outcome
 
-    pool = workers.start(store.texts)
-    try:
-        scheduler: TrialScheduler[Outcome] = TrialScheduler(store, pool, observer)
-        found = scheduler.run({claim.name: saved(claim) for claim in claims})
-    finally:
-        pool.close()
-    return ClaimResults(claims, list(found.values()), scheduler.errors)
+    outcomes, errors = run_studies(store, {claim.name: saved(claim) for claim in claims}, observer, workers, ray)
+    return ClaimResults(claims, list(outcomes.values()), errors)

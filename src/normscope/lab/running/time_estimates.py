@@ -1,37 +1,31 @@
-"""Time estimates: what remains of a run, how many steps a time budget allows, and whether it allows any.
+"""Time estimates: how many steps a time budget allows, and whether it allows any.
 
 A comparison is planned from timed steps of each variant. The timing uses as many parallel workers as the runs, so that
 their contention is included. Each variant is timed in CPU seconds, which are precise for few steps; all together give
 the ratio of wall-clock to CPU time. Before that, a rough estimate refuses within seconds what cannot fit.
 """
 
+import bisect
 import heapq
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple, dataclass
+import timeit
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from normscope.errors import ConfigError
-from normscope.lab.budget import Budget
-from normscope.lab.claim import Claim, Settings
+from normscope.lab.claim import Settings
 from normscope.lab.results.verdict import Metrics
-from normscope.lab.running.tuning import tuning_runs
 from normscope.lab.trials.text import PLACEHOLDER_CORPUS, build_gpt, build_on_meta, train_text
 from normscope.ops.kernel_mode import reference_kernels
 
-OVERHEAD_BLOCKS = 2
-"""Embedding, loss and optimizer of a step take about as long as two blocks, at the size of the lab's models."""
-WITHOUT_STEPS = 50.0
-"""Work of a trial without training; most take a tenth of a second."""
-FLOPS = 4e7
-"""FLOPs of about one block of a step."""
 USED = 0.85
 """Share of the time budget that is planned; the rest is for process startup and surprises."""
-FEWEST_STEPS = 40
-"""With fewer, models learn too little to differ."""
+FEWEST_STEPS, MAX_STEPS = 40, 2**40
+"""With fewer, models learn too little to differ; none take more."""
 FEW, MORE, MOST = 3, 12, 200
 """Timed steps: FEW, to find the overhead of a run, then MORE to MOST."""
 SAMPLE = 1.0
@@ -42,101 +36,6 @@ PASSES = 3
 OVERESTIMATE = 2.0
 """Factor by which the estimate may be too high: the reference implementation takes at most twice as long as the fused
 kernels. Borderline cases are timed by the workers."""
-
-
-def work_of(settings: Settings) -> float:
-    """Estimate the work of a trial from its settings, in blocks times steps.
-
-    The unit is arbitrary, because the speed is measured; the ratio between claims, up to a hundred, matters.
-
-    >>> work_of({"steps": 100, "model": {"depth": 4}}), work_of({"steps": 100, "lrs": [0.1, 1.0]}), work_of({})
-    (600.0, 400.0, 50.0)
-    """
-    if "flops" in settings:
-        return float(settings["flops"]) / FLOPS
-    if "steps" not in settings:
-        return WITHOUT_STEPS
-    depth = settings.get("model", settings).get("depth", 0)
-    return float(settings["steps"] * (OVERHEAD_BLOCKS + depth) * len(settings.get("lrs", [None])))
-
-
-def claim_work(claim: Claim, budget: Budget) -> float:
-    """Estimate the work of all trials of a claim."""
-    variants, tuning = claim.experiment.variants(budget), claim.experiment.tuning
-    tried = [] if tuning is None else [settings for settings, _ in tuning_runs(variants, tuning(budget))]
-    return sum(map(work_of, tried)) + budget.seeds * sum(map(work_of, variants.values()))
-
-
-@dataclass(frozen=True)
-class _Done:
-    """Totals of finished trials."""
-
-    trials: int = 0
-    work: float = 0.0
-    seconds: float = 0.0
-
-
-class TimeLeft:
-    """Counts trials and estimates the remaining time.
-
-    Args:
-        trials: number of trials by study.
-        work: total work by study; a study without it is assumed to continue as it began.
-        clock: monotonic seconds.
-
-    >>> seconds = iter([12.0, 12.0])
-    >>> remaining = TimeLeft({"one": 2, "two": 2}, {"one": 20.0, "two": 200.0}, lambda: next(seconds))
-    >>> remaining.done("one", 10.0, 6.0, cached=False)
-    >>> remaining.seconds()  # 10 units took 6 s; 210 remain
-    126.0
-    """
-
-    def __init__(
-        self,
-        trials: Mapping[str, int],
-        work: Mapping[str, float] | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._left = dict(trials)
-        self._planned = dict(work or {})
-        self._done = {study: _Done() for study in trials}
-        self.total, self.finished = sum(trials.values()), 0
-        self._worked = 0.0
-        self._clock = clock
-        self._start: float | None = None
-
-    def done(self, study: str, work: float, seconds: float, cached: bool) -> None:
-        """Count a finished trial; a cached one informs the speed, but took no time now."""
-        self.finished += 1
-        self._left[study] -= 1
-        done = self._done[study]
-        self._done[study] = _Done(done.trials + 1, done.work + work, done.seconds + seconds)
-        if not cached:
-            self._worked += seconds
-            if self._start is None:  # exclude the startup of processes
-                self._start = self._clock() - seconds
-
-    def ended(self, study: str) -> None:
-        """End a study; after a failure, its remaining trials are dropped."""
-        self.total -= self._left[study]
-        self._left[study] = 0
-
-    def seconds(self) -> float | None:
-        """Return the remaining seconds, or None if unknown."""
-        every = _Done(*map(sum, zip(*map(astuple, self._done.values()), strict=True)))
-        if self._start is None or not self._worked or not every.work:
-            return None
-        seconds = sum(self._seconds(study, every) for study, left in self._left.items() if left)
-        return seconds * (self._clock() - self._start) / self._worked
-
-    def _seconds(self, study: str, every: _Done) -> float:
-        """CPU seconds left in a study, at its own speed or, before its first trial, at that of all studies."""
-        done = self._done[study]
-        like = done if done.work else every
-        left = self._left[study] * like.work / like.trials
-        if study in self._planned:
-            left = max(0.0, self._planned[study] - done.work)
-        return left * like.seconds / like.work
 
 
 def measure_run_cost(settings: Settings, seed: int) -> dict[str, Any]:
@@ -150,35 +49,26 @@ def measure_run_cost(settings: Settings, seed: int) -> dict[str, Any]:
     """
     _timed(settings, 1, seed)  # imports, compilation, FLOP counting
     start = time.perf_counter()
-    few = _timed(settings, FEW, seed)
-    many = _timed(settings, min(MOST, max(MORE, round(SAMPLE / few.per_step))) if few.per_step else MORE, seed)
-    step = (many.core - few.core) / (many.steps - FEW)
+    few_core, few_wall, pace = _timed(settings, FEW, seed)
+    steps = min(MOST, max(MORE, round(SAMPLE / pace))) if pace else MORE
+    core, wall, pace = _timed(settings, steps, seed)
+    step = (core - few_core) / (steps - FEW)
     if step <= 0:  # timing noise; a step without cost would be requested without end
-        step = many.per_step
+        step = pace
     return {
         "step": step,
-        "overhead": max(0.0, few.core - FEW * step),
-        "core": few.core + many.core,
-        "wall": few.wall + many.wall,
+        "overhead": max(0.0, few_core - FEW * step),
+        "core": few_core + core,
+        "wall": few_wall + wall,
         "spent": time.perf_counter() - start,
     }
 
 
-@dataclass(frozen=True)
-class _Timed:
-    """A timed run: CPU and wall-clock seconds, and wall-clock seconds per step (0 if it diverged at once)."""
-
-    steps: int
-    core: float
-    wall: float
-    per_step: float
-
-
-def _timed(settings: Settings, steps: int, seed: int) -> _Timed:
+def _timed(settings: Settings, steps: int, seed: int) -> tuple[float, float, float]:
+    """CPU and wall-clock seconds of a run, and its wall-clock seconds per step (0 if it diverged at once)."""
     core, wall = time.process_time(), time.perf_counter()
     metrics = train_text({**settings, "steps": steps}, seed)
-    core, wall = time.process_time() - core, time.perf_counter() - wall
-    return _Timed(steps, core, wall, float(metrics["seconds_per_step"]))
+    return time.process_time() - core, time.perf_counter() - wall, float(metrics["seconds_per_step"])
 
 
 @dataclass(frozen=True)
@@ -199,8 +89,8 @@ def run_costs(metrics: Sequence[Metrics]) -> list[RunCost]:
     >>> run_costs([{"step": 0.01, "overhead": 0.2, "core": 1.0, "wall": 1.5, "spent": 4.0}])
     [RunCost(step=0.015, overhead=0.30..., spent=4.0)]
     """
-    core = sum(float(one["core"]) for one in metrics)
-    slower = sum(float(one["wall"]) for one in metrics) / core if core else 1.0
+    core, wall = (sum(float(one[name]) for one in metrics) for name in ("core", "wall"))
+    slower = wall / core if core else 1.0
     return [RunCost(slower * one["step"], slower * one["overhead"], float(one["spent"])) for one in metrics]
 
 
@@ -236,22 +126,17 @@ def steps_within(costs: Sequence[RunCost], stages: Sequence[int], seconds: float
     >>> steps_within([RunCost(0.01, 0.5), RunCost(0.02, 0.5)], stages=[4, 5], seconds=120, workers=2)
     696
     """
-    count = len(costs) * sum(stages)
     if not any(cost.step for cost in costs):
         raise ConfigError("every variant diverges in the first step\nfix: a smaller --lr, or another --init")
 
-    def fits(steps: int) -> bool:
-        return total_seconds(costs, stages, steps, workers) <= USED * seconds
+    def too_many(steps: int) -> bool:
+        return total_seconds(costs, stages, steps, workers) > USED * seconds
 
-    if not fits(FEWEST_STEPS):
-        raise time_budget_error(count, seconds, total_seconds(costs, stages, FEWEST_STEPS, workers))
-    fitting, too_many = FEWEST_STEPS, 2 * FEWEST_STEPS
-    while fits(too_many):
-        fitting, too_many = too_many, 2 * too_many
-    while too_many - fitting > 1:
-        middle = (fitting + too_many) // 2
-        fitting, too_many = (middle, too_many) if fits(middle) else (fitting, middle)
-    return fitting
+    fitting = bisect.bisect_left(range(FEWEST_STEPS, MAX_STEPS), True, key=too_many)
+    if not fitting:
+        needed = total_seconds(costs, stages, FEWEST_STEPS, workers)
+        raise time_budget_error(len(costs) * sum(stages), seconds, needed)
+    return FEWEST_STEPS + fitting - 1
 
 
 class TimeBudgetError(ConfigError):
@@ -275,9 +160,9 @@ def check_time_budget(variants: Sequence[Settings], stages: Sequence[int], secon
         seconds: time budget.
         workers: number of parallel runs.
     """
-    steps = quick_step_times(variants)
-    if total_seconds([RunCost(step / OVERESTIMATE, 0.0) for step in steps], stages, FEWEST_STEPS, workers) > seconds:
-        needed = total_seconds([RunCost(step, 0.0) for step in steps], stages, FEWEST_STEPS, workers)
+    costs = [RunCost(step, 0.0) for step in quick_step_times(variants)]
+    needed = total_seconds(costs, stages, FEWEST_STEPS, workers)
+    if needed / OVERESTIMATE > seconds:
         raise time_budget_error(len(variants) * sum(stages), seconds, needed)
 
 
@@ -318,9 +203,4 @@ def _step_time(settings: Settings) -> float:
 
 def _shortest(run: Callable[[], object]) -> float:
     """The shortest of a few runs, in seconds."""
-    times = []
-    for _ in range(PASSES):
-        start = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - start)
-    return min(times)
+    return min(timeit.repeat(run, repeat=PASSES, number=1))

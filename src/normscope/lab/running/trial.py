@@ -1,19 +1,21 @@
-"""A trial: one run of one variant with one seed, keyed by everything its metrics depend on."""
+"""A trial: one run of one variant with one seed, keyed by everything its metrics depend on; and the cache of trials."""
 
 import importlib
 import json
 import math
-import numbers
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from normscope.errors import NonFiniteError
+from normscope.checks import to_python_number
+from normscope.errors import ConfigError, FileError, NonFiniteError
 from normscope.lab.claim import Measure, Settings
-from normscope.lab.running.code_version import code_digest, digest, processor, snapshot
+from normscope.lab.running.code_version import LIBRARIES, code_digest, digest, processor, snapshot
 from normscope.lab.trials.text_sources import text_folder
+from normscope.storage.files import make_folder, with_checksum, write_atomically
+from normscope.storage.json_files import LARGE_FILE_BYTES, StrictStruct, read_json
 
 
 @dataclass(frozen=True)
@@ -100,16 +102,63 @@ def to_plain_metrics(metrics: Mapping[str, Any], measure: str) -> dict[str, Any]
 
 
 def _plain(value: Any, name: str) -> Any:
-    if value is None or isinstance(value, bool | str):
+    value = to_python_number(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise NonFiniteError(f"{name} is {value}")
+    if value is None or isinstance(value, bool | int | float | str):
         return value
-    if isinstance(value, numbers.Integral):
-        return int(value)
-    if isinstance(value, numbers.Real):
-        if not math.isfinite(value):
-            raise NonFiniteError(f"{name} is {float(value)}")
-        return float(value)
     if isinstance(value, Mapping):
         return {str(key): _plain(one, name) for key, one in value.items()}
     if isinstance(value, Sequence):
         return [_plain(one, name) for one in value]
     raise NonFiniteError(f"{name} is a {type(value).__name__}, expected numbers, strings or lists of these")
+
+
+class _StoredTrial(StrictStruct):
+    measure: str
+    settings: dict[str, Any]
+    seed: int
+    metrics: dict[str, Any]
+    seconds: float
+    code_digest: str
+
+
+class Store:
+    """A folder of finished trials, one file each, so that an interrupted run resumes where it stopped.
+
+    Args:
+        folder: of the lab, with the subfolders `trials` and `texts`.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self.trials = make_folder(self.folder / "trials")
+        self.texts = self.folder / "texts"
+
+    def load(self, trial: LabTrial) -> TrialResult | None:
+        """Return the result of an earlier run; None if there is none or its file is damaged."""
+        fix = "run the trial again"
+        try:
+            stored = read_json(self._path(trial), _StoredTrial, fix=fix, max_bytes=LARGE_FILE_BYTES, checksum=True)
+        except FileError:
+            return None  # the trial runs again
+        same = stored.settings == json.loads(json.dumps(trial.settings))
+        return TrialResult(stored.metrics, stored.seconds, stored.code_digest) if same else None
+
+    def save(self, trial: LabTrial, result: TrialResult) -> None:
+        """Store a result; refuse one that was computed by other code than it would be looked up by."""
+        if result.code_digest != code_digest(trial.module):
+            raise ConfigError(
+                f"{trial.measure} ran with other code, or other versions of {', '.join(LIBRARIES)}, than the lab "
+                "started with, so its metrics are discarded\nfix: run the same command again without editing files "
+                "meanwhile; on a cluster, install the same versions on every machine"
+            )
+        content = {"measure": trial.measure, "settings": trial.settings, "seed": trial.seed, **asdict(result)}
+        write_atomically(self._path(trial), json.dumps(with_checksum(content)) + "\n")
+
+    def delete(self, trial: LabTrial) -> None:
+        """Delete a result, so that the trial runs again."""
+        self._path(trial).unlink(missing_ok=True)
+
+    def _path(self, trial: LabTrial) -> Path:
+        return self.trials / f"{trial.key}.json"

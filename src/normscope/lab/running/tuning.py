@@ -2,11 +2,12 @@
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from normscope.errors import ConfigError
 from normscope.lab.claim import LRTuning, Settings
-from normscope.lab.running.trial import TrialResult
+from normscope.lab.running.scheduler import Study
+from normscope.lab.running.trial import LabTrial
 
 FIRST_TUNING_SEED = 1000
 """Learning rates are tuned with seeds that no verdict uses, so that the selection does not bias it."""
@@ -21,42 +22,35 @@ Tuned = Mapping[str, Mapping[float, float]]
 
 def tuned_variants(names: Sequence[str], tuning: LRTuning) -> list[str]:
     """Return the variants whose learning rate is tuned."""
-    unknown = (set(tuning.shared) | set(tuning.shared.values())) - set(names)
-    twice = set(tuning.shared) & set(tuning.shared.values())
-    if unknown or twice:
-        raise ConfigError(f"cannot share the learning rate of {sorted(unknown | twice)}: not a tuned variant")
-    return [name for name in names if name not in tuning.shared]
+    tuned = [name for name in names if tuning.shared(name) == name]
+    unknown = {tuning.shared(name) for name in names} - set(tuned)
+    if unknown:
+        raise ConfigError(f"cannot share the learning rate of {sorted(unknown)}: not a tuned variant")
+    return tuned
 
 
-def tuning_runs(variants: Mapping[str, Settings], tuning: LRTuning) -> list[tuple[Settings, int]]:
-    """Return the settings and seeds of all tuning runs."""
-    return [
-        ({**variants[name], tuning.setting: lr}, FIRST_TUNING_SEED + seed)
-        for name in tuned_variants(list(variants), tuning)
-        for lr in tuning.lrs
-        for seed in range(tuning.seeds)
-    ]
+def tune(
+    variants: Mapping[str, Settings],
+    lrs: Mapping[str, Sequence[float]],
+    seeds: int,
+    trial: Callable[[Settings, int], LabTrial],
+) -> Study[tuple[dict[str, dict[float, float]], float]]:
+    """Return the mean loss of each variant by learning rate, and the CPU seconds of all runs.
 
-
-def tuned_losses(
-    names: Sequence[str], tuning: LRTuning, results: Sequence[TrialResult]
-) -> dict[str, dict[float, float]]:
-    """Return the mean loss of each variant by learning rate; `results` are in the order of `tuning_runs`."""
-    losses = iter(float(result.metrics[tuning.metric]) for result in results)
-    return {
-        name: {lr: statistics.fmean(next(losses) for _ in range(tuning.seeds)) for lr in tuning.lrs}
-        for name in tuned_variants(names, tuning)
-    }
-
-
-def best_lrs(tuned: Tuned, shared: Mapping[str, str] | None = None) -> dict[str, float]:
-    """Return the best learning rate of each variant: its own, or that of the variant it shares with.
-
-    >>> best_lrs({"rms": {0.001: 2.5, 0.01: 2.1}}, {"rms without bias": "rms"})
-    {'rms': 0.01, 'rms without bias': 0.01}
+    Args:
+        variants: settings by name.
+        lrs: learning rates to try, by variant.
+        seeds: runs per learning rate.
+        trial: the trial of settings and a seed.
     """
-    own = {name: best_lr(losses) for name, losses in tuned.items()}
-    return own | {name: own[other] for name, other in (shared or {}).items()}
+    tried = [(name, lr) for name in lrs for lr in lrs[name]]
+    numbers = range(FIRST_TUNING_SEED, FIRST_TUNING_SEED + seeds)
+    results = yield [trial({**variants[name], "lr": lr}, seed) for name, lr in tried for seed in numbers]
+    losses = iter(float(result.metrics["loss"]) for result in results)
+    found: dict[str, dict[float, float]] = {name: {} for name in lrs}
+    for name, lr in tried:
+        found[name][lr] = statistics.fmean(next(losses) for _ in numbers)
+    return found, sum(result.seconds for result in results)
 
 
 def best_lr(losses: Mapping[float, float]) -> float:
@@ -69,16 +63,16 @@ def best_lr(losses: Mapping[float, float]) -> float:
     (0.004, 0.0032)
     """
     lrs = sorted(losses)
-    best_index = min(range(len(lrs)), key=lambda best_index: losses[lrs[best_index]])
-    if best_index in (0, len(lrs) - 1):
-        return lrs[best_index]
-    best = losses[lrs[best_index]]
-    smaller, larger = losses[lrs[best_index - 1]] - best, losses[lrs[best_index + 1]] - best
+    index = min(range(len(lrs)), key=lambda i: losses[lrs[i]])
+    if index in (0, len(lrs) - 1):
+        return lrs[index]
+    smaller, best, larger = (losses[lr] for lr in lrs[index - 1 : index + 2])
+    smaller, larger = smaller - best, larger - best
     # Next to a diverging learning rate the parabola would move far away, though the best is just below the cliff.
     below, above = min(smaller, CLIFF * larger), min(larger, CLIFF * smaller)
     if below + above == 0:
-        return lrs[best_index]
-    left, middle, right = (math.log(lr) for lr in lrs[best_index - 1 : best_index + 2])
+        return lrs[index]
+    left, middle, right = (math.log(lr) for lr in lrs[index - 1 : index + 2])
     # The chords' slopes are the parabola's slopes at their midpoints, and its minimum is where the slope is zero.
     falling, rising = below / (middle - left), above / (right - middle)
     start, end = (left + middle) / 2, (middle + right) / 2

@@ -5,7 +5,6 @@ import os
 import signal
 import threading
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -31,23 +30,9 @@ class Workers(Protocol):
     def close(self) -> None: ...
 
 
-@dataclass(frozen=True)
-class WorkerConfig:
-    """How trials are run.
-
-    Args:
-        count: number of workers; None for one per core.
-        ray: use Ray.
-    """
-
-    count: int | None = None
-    ray: bool = False
-
-    def __post_init__(self) -> None:
-        check_workers(self.count)
-
-    def start(self, texts: Path) -> Workers:
-        return RayWorkers(self.count, texts) if self.ray else ProcessWorkers(self.count, texts)
+def start_workers(count: int | None, ray: bool, texts: Path) -> Workers:
+    """Start workers on this machine or on Ray, by default one per core."""
+    return RayWorkers(count, texts) if ray else ProcessWorkers(count, texts)
 
 
 def check_workers(count: int | None) -> None:
@@ -132,10 +117,9 @@ class RayWorkers:
                 ray.init(address=address, include_dashboard=None if address else False, **({} if address else local))
             except Exception as error:  # Ray raises many kinds of errors
                 where = f"at RAY_ADDRESS={short_repr(address)}" if address else "on this machine"
-                raise ConfigError(
-                    f"Ray failed to start {where}: {_first_line(error)}\n"
-                    "fix: `ray start --head` shows the cause; or omit --ray"
-                ) from error
+                cause = next(iter(str(error).splitlines()), "") or type(error).__name__
+                fix = "fix: `ray start --head` shows the cause; or omit --ray"
+                raise ConfigError(f"Ray failed to start {where}: {cause}\n{fix}") from error
         self._ray, self._texts = ray, texts
         self._running: set[Any] = set()
         self._run_trial = ray.remote(num_cpus=1)(run_trial)
@@ -155,12 +139,14 @@ class RayWorkers:
         if error is None:
             future.set_result(ended.result())
             return
-        cause = getattr(error, "cause", None)
         if isinstance(error, (self._ray.exceptions.WorkerCrashedError, self._ray.exceptions.OutOfMemoryError)):
-            cause = BrokenExecutor(str(error))
+            cause: Any = BrokenExecutor(str(error))
+        else:
+            cause = getattr(error, "cause", None)
         if isinstance(cause, Exception):
             cause.__cause__ = error  # keeps the remote traceback
-        future.set_exception(cause if isinstance(cause, Exception) else error)
+            error = cause
+        future.set_exception(error)
 
     def close(self) -> None:
         """Cancel running trials, and shut Ray down unless it was already running."""
@@ -168,10 +154,6 @@ class RayWorkers:
             self._ray.cancel(running, force=True)
         if self._owns_ray:
             self._ray.shutdown()
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), "") or type(error).__name__
 
 
 def cores() -> int:

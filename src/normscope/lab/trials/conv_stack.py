@@ -1,8 +1,10 @@
-"""A deep stack of plain convolutions for the digits, trained by plain SGD, for the studies of BatchNorm.
+"""A deep stack of plain convolutions for the studies of BatchNorm, and probes of it in training.
 
-Noise after a norm undoes its effect: mean and variance change at every step.
+Noise after a norm undoes its effect: mean and variance change at every step. The probes measure covariate shift, and
+the loss along the gradient direction.
 """
 
+import copy
 import math
 from collections.abc import Iterator
 
@@ -13,7 +15,7 @@ from torch import Tensor, nn
 from normscope.blocks.linear import Linear
 from normscope.blocks.norm.named_norms import IMAGE_NORMS, as_norm, build_norm
 from normscope.errors import ConfigError
-from normscope.lab.trials.digits import CLASSES, SIZE, Digits
+from normscope.lab.trials.images import CLASSES, SIZE
 from normscope.models.convnet import Convolution
 
 WIDTHS, DEPTH = (16, 32, 32), 3
@@ -23,6 +25,12 @@ MEAN, SCALE, SCATTER = 0.5, 1.25, 0.1
 """Of the noise: bounds of a feature's mean and scale, and the scatter of single values around both."""
 EXPECTED_SCALE = (1 + SCALE) / 2
 """The expected mean is 0."""
+REACH = tuple(2.0 ** (power / 2) for power in range(-2, 5))
+"""Distances along the gradient, in training steps: from half a step to four."""
+LARGEST = 1e6
+"""Replaces non-finite values."""
+FeatureMoments = list[tuple[Tensor, Tensor]]
+"""Mean and standard deviation of each feature, for every layer."""
 
 
 class FeatureNoise(nn.Module):
@@ -95,21 +103,6 @@ class ConvStack(nn.Module):
         return found
 
 
-def training(model: ConvStack, digits: Digits, *, batch: int, steps: int, lr: float, seed: int) -> Iterator[float]:
-    """Train by SGD at a constant learning rate, yielding the loss of each step; stop at a non-finite loss."""
-    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
-    for step in range(steps):
-        images, labels = digits.batch(step, batch, seed)
-        loss = F.cross_entropy(model(images), labels)
-        value = loss.item()
-        if not math.isfinite(value):
-            return
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        yield value
-
-
 def checkpoints(steps: int, count: int) -> set[int]:
     """Return `count` evenly spaced steps, starting with the first.
 
@@ -133,3 +126,59 @@ def expected_shift(points: int = 60) -> float:
     moved = (means[:, None] - means).flatten()[:, None, None]
     stds = ((1 + (SCALE - 1) * middles) ** 2 + SCATTER**2 * (1 + 1 / 3)).sqrt()
     return float((torch.hypot(moved, stds[:, None] - stds) / stds).mean())
+
+
+@torch.no_grad()
+def feature_moments(model: ConvStack, images: Tensor) -> FeatureMoments:
+    """Moments in training mode, before the ReLU; of a copy, to leave the running statistics unchanged."""
+    return [(x.mean(dim=(0, 2, 3)), x.std(dim=(0, 2, 3))) for x in copy.deepcopy(model).features(images)]
+
+
+def shift_between(before: FeatureMoments, after: FeatureMoments) -> float:
+    """Mean distance that the features moved in mean and standard deviation, in units of the latter.
+
+    >>> one, two = torch.tensor([1.0]), torch.tensor([2.0])
+    >>> shift_between([(one, two)], [(two, two)])
+    0.5
+    """
+    moved = [
+        torch.hypot(mean - old_mean, std - old_std) / old_std.clamp(min=1e-12)
+        for (old_mean, old_std), (mean, std) in zip(before, after, strict=True)
+    ]
+    return torch.cat(moved).mean().item()
+
+
+def probe_along_gradient(
+    model: nn.Module, images: Tensor, labels: Tensor, lr: float
+) -> Iterator[tuple[float, float, float]]:
+    """Yield at each distance: the loss, the change of the gradient, and that change per unit of distance.
+
+    The weights are restored afterwards.
+    """
+
+    def loss_and_gradient() -> tuple[float, list[Tensor]]:
+        loss = F.cross_entropy(model(images), labels)
+        return loss.item(), list(torch.autograd.grad(loss, weights))
+
+    weights = list(model.parameters())
+    start = [weight.detach().clone() for weight in weights]
+    _, gradient = loss_and_gradient()
+    length = _length(gradient)
+    for reach in REACH:
+        with torch.no_grad():
+            for weight, origin, slope in zip(weights, start, gradient, strict=True):
+                weight.copy_(origin - reach * lr * slope)
+        loss, there = loss_and_gradient()
+        change = _length([a - b for a, b in zip(there, gradient, strict=True)])
+        yield _finite(loss), _finite(change), _finite(change / max(reach * lr * length, 1e-12))
+    with torch.no_grad():
+        for weight, origin in zip(weights, start, strict=True):
+            weight.copy_(origin)
+
+
+def _length(vectors: list[Tensor]) -> float:
+    return float(torch.cat([vector.flatten() for vector in vectors]).norm())
+
+
+def _finite(value: float) -> float:
+    return min(value, LARGEST) if math.isfinite(value) else LARGEST

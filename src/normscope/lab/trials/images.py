@@ -1,24 +1,69 @@
-"""Training a small network on the digits."""
+"""Training a small network on scikit-learn's bundled digits: 1,797 images of 8 x 8 pixels, in ten classes."""
 
 import json
 import math
-import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from normscope.errors import ConfigError
-from normscope.lab.trials.digits import CLASSES, SIZE, Digits, load_digits
-from normscope.lab.trials.training_metrics import step_count, training_flops, training_metrics
+from normscope.lab.trials.measuring import step_count, timed, training_flops, training_metrics
 from normscope.models.convnet import ConvNet, ConvNetConfig
 from normscope.models.vit import ViT, ViTConfig
 from normscope.training.schedule import LRSchedule
 
+HELD_OUT = 397
+CLASSES, SIZE = 10, 8
+SPLIT = 0
+"""Seed of the fixed train/test split."""
 UNIFORM_LOSS = math.log(CLASSES)
+
+
+@dataclass(frozen=True)
+class Digits:
+    """Standardized images (n, 1, 8, 8) and their labels, for training and for testing."""
+
+    images: Tensor
+    labels: Tensor
+    test_images: Tensor
+    test_labels: Tensor
+
+    def batch(self, number: int, size: int, seed: int) -> tuple[Tensor, Tensor]:
+        """Return batch `number`; each epoch has its own order, determined by the seed."""
+        batches = len(self.images) // size
+        epoch, index = divmod(number, batches)
+        order = torch.from_numpy(np.random.default_rng((seed, epoch)).permutation(len(self.images)))
+        chosen = order[index * size : (index + 1) * size]
+        return self.images[chosen], self.labels[chosen]
+
+
+def load_digits() -> Digits:
+    """Load the digits with a fixed split.
+
+    With another split per seed, the test images of two seeds would overlap. Their losses would be correlated, and an
+    interval that assumes independence would be too narrow.
+    """
+    images, labels = _all()
+    order = torch.from_numpy(np.random.default_rng(SPLIT).permutation(len(images)))
+    test, train = order[:HELD_OUT], order[HELD_OUT:]
+    return Digits(images[train], labels[train], images[test], labels[test])
+
+
+@cache
+def _all() -> tuple[Tensor, Tensor]:
+    try:
+        from sklearn.datasets import load_digits as bundled
+    except ImportError:
+        raise ConfigError("the digits dataset needs scikit-learn\nfix: pip install 'normscope[lab]'") from None
+    found = bundled()
+    images = torch.from_numpy(found.images).float()[:, None]
+    return (images - images.mean()) / images.std(), torch.from_numpy(found.target)
 
 
 class HeldOutMetrics(NamedTuple):
@@ -43,10 +88,10 @@ def train_images(settings: Mapping[str, Any], seed: int) -> dict[str, Any]:
 
     Settings:
         model: kind, convnet or vit, and config.
-        batch, steps, lr: of SGD with momentum 0.9, or of AdamW.
+        batch, steps, lr: of the optimizer.
         micro_batch: images per forward pass, with gradient accumulation; the whole batch by default. Only layers that
             read several images at once, such as BatchNorm, are affected.
-        optimizer: sgd or adamw.
+        optimizer: sgd, with momentum 0.9; plain sgd, without momentum at a constant learning rate; or adamw.
         warmup: share of the steps with a rising learning rate; 0 by default.
         flops: take as many steps as this compute budget allows, instead of `steps`.
 
@@ -62,7 +107,7 @@ def train_images(settings: Mapping[str, Any], seed: int) -> dict[str, Any]:
     digits = load_digits()
     model = build_network(settings["model"])
     steps = step_count(settings, flops)
-    losses, times = fit(model, digits, settings, steps, seed)
+    losses, times = timed(train_steps(model, digits, settings, steps, seed))
     diverged = len(losses) < steps
     found = UNIFORM_GUESS if diverged else evaluate_digits(model, digits)
     last = losses[-max(1, steps // 10) :]
@@ -70,10 +115,7 @@ def train_images(settings: Mapping[str, Any], seed: int) -> dict[str, Any]:
         **found._asdict(),
         "train_loss": UNIFORM_LOSS if diverged else min(UNIFORM_LOSS, sum(last) / len(last)),
         "diverged": diverged,
-        "parameters": sum(weight.numel() for weight in model.parameters()),
-        "flops": flops * steps,
-        "steps": steps,
-        **training_metrics(losses, times, UNIFORM_LOSS),
+        **training_metrics(model, losses, times, steps, flops, UNIFORM_LOSS),
     }
 
 
@@ -87,36 +129,32 @@ def _flops_per_step(config: str, batch: int) -> int:
 
 def build_network(config: Mapping[str, Any]) -> nn.Module:
     """Build a network for the digits."""
-    settings: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in config.items()
-    }
-    kind = settings.pop("kind")
-    common: dict[str, Any] = {"image_size": SIZE, "channels": 1, "classes": CLASSES}
-    if kind == "convnet":
-        return ConvNet(ConvNetConfig(**common, **settings))
-    if kind == "vit":
-        return ViT(ViTConfig(**common, **settings))
-    raise ConfigError(f"unknown kind of network {kind!r}\nfix: convnet or vit")
+    given = {name: tuple(value) if isinstance(value, list) else value for name, value in config.items()}
+    settings: dict[str, Any] = {**given, "image_size": SIZE, "channels": 1, "classes": CLASSES}
+    match settings.pop("kind"):
+        case "convnet":
+            return ConvNet(ConvNetConfig(**settings))
+        case "vit":
+            return ViT(ViTConfig(**settings))
+        case kind:
+            raise ConfigError(f"unknown kind of network {kind!r}\nfix: convnet or vit")
 
 
-def fit(
+def train_steps(
     model: nn.Module, digits: Digits, settings: Mapping[str, Any], steps: int, seed: int
-) -> tuple[list[float], list[float]]:
-    """Train; return the losses, up to the first non-finite one, and the seconds of each step."""
-    batch, lr = int(settings["batch"]), float(settings["lr"])
+) -> Iterator[float]:
+    """Train, yielding the loss of each step; stop at a non-finite one."""
+    batch, lr, kind = int(settings["batch"]), float(settings["lr"]), settings["optimizer"]
     micro_batch = int(settings.get("micro_batch", batch))
-    weights = list(model.parameters())
     optimizer: torch.optim.Optimizer
-    if settings["optimizer"] == "sgd":
-        optimizer = torch.optim.SGD(weights, lr=lr, momentum=settings.get("momentum", 0.9))
+    if kind == "adamw":
+        optimizer = torch.optim.AdamW(model.parameters(), lr=lr, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
     else:
-        optimizer = torch.optim.AdamW(weights, lr=lr, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
-    schedule = LRSchedule(steps, warmup=settings.get("warmup", 0.0))
-    losses: list[float] = []
-    times: list[float] = []
+        optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9 if kind == "sgd" else 0.0)
+    shape: Literal["constant", "linear"] = "constant" if kind == "plain sgd" else "linear"
+    schedule = LRSchedule(steps, shape, warmup=settings.get("warmup", 0.0))
     model.train()
     for step in range(steps):
-        start = time.perf_counter()
         images, labels = digits.batch(step, batch, seed)
         for group in optimizer.param_groups:
             group["lr"] = lr * schedule.lr_scale(step)
@@ -127,11 +165,9 @@ def fit(
             loss.backward()
             value += loss.item()
         if not math.isfinite(value):
-            break
+            return
         optimizer.step()
-        losses.append(value)
-        times.append(time.perf_counter() - start)
-    return losses, times
+        yield value
 
 
 def evaluate_digits(model: nn.Module, digits: Digits) -> HeldOutMetrics:
@@ -142,8 +178,5 @@ def evaluate_digits(model: nn.Module, digits: Digits) -> HeldOutMetrics:
         loss = F.cross_entropy(logits, digits.test_labels).item()
         error = (logits.argmax(dim=1) != digits.test_labels).float().mean().item()
     model.train()
-    return (
-        HeldOutMetrics(loss, error, guessing=False)
-        if loss < UNIFORM_LOSS
-        else HeldOutMetrics(UNIFORM_LOSS, error, guessing=True)
-    )
+    guessing = not loss < UNIFORM_LOSS  # also if it is NaN
+    return HeldOutMetrics(UNIFORM_LOSS if guessing else loss, error, guessing)

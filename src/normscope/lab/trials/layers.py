@@ -13,20 +13,17 @@ LIBRARIES: Mapping[str, Any] = {"normscope": norm, "torch": nn}
 
 def library_variants(options: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return the settings of each option in both libraries, named as in `in_both`."""
-    return {
-        f"{library} {name}": {"library": library, **settings}
-        for library in LIBRARIES
-        for name, settings in options.items()
-    }
+    both = [(library, name) for library in LIBRARIES for name in options]
+    return {f"{library} {name}": {"library": library, **options[name]} for library, name in both}
 
 
-def in_both(name: str) -> list[str]:
-    """Return a variant's name in both libraries.
+def in_both(*names: str) -> list[str]:
+    """Return the names of variants in both libraries.
 
     >>> in_both("LayerNorm")
     ['normscope LayerNorm', 'torch LayerNorm']
     """
-    return [f"{library} {name}" for library in LIBRARIES]
+    return [f"{library} {name}" for name in names for library in LIBRARIES]
 
 
 def rms(x: Tensor) -> float:

@@ -2,8 +2,8 @@
 
 import json
 import math
-import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -14,8 +14,8 @@ import torch
 from normscope.blocks.norm.named_norms import TEXT_NORMS
 from normscope.data.batches import Batches, windows
 from normscope.errors import NonFiniteError
+from normscope.lab.trials.measuring import step_count, timed, training_flops, training_metrics
 from normscope.lab.trials.text_sources import ByteCorpus, load_text
-from normscope.lab.trials.training_metrics import step_count, training_flops, training_metrics
 from normscope.models.gpt import GPT
 from normscope.models.presets import preset
 from normscope.training.config import TrainConfig
@@ -73,27 +73,24 @@ def train_text(settings: Mapping[str, Any], seed: int) -> dict[str, Any]:
     batches = Batches(text.train, context, batch, seed)
     steps = step_count(settings, flops)
     trainer = Trainer(model, training_config(settings, steps, seed), batches)
-    losses, times, diverged = [], [], False
-    for _ in range(steps):
-        start = time.perf_counter()
-        try:
-            losses.append(trainer.step().loss)
-        except NonFiniteError:
-            diverged = True
-            break
-        times.append(time.perf_counter() - start)
-    uniform_loss = math.log(text.vocab_size)
-    found = math.nan if diverged else evaluate(model, windows(text.validation, context, 4 * batch), 1.0).loss
+    losses, times = timed(_finite_losses(trainer, steps))
+    uniform_loss, found = math.log(text.vocab_size), math.nan
+    if len(losses) == steps:
+        found = evaluate(model, windows(text.validation, context, 4 * batch), 1.0).loss
     guessing = not found < uniform_loss  # also if it is NaN
     return {
         "loss": uniform_loss if guessing else found,
         "diverged": not math.isfinite(found),
         "guessing": guessing,
-        "parameters": model.parameter_count(),
-        "flops": flops * steps,
-        "steps": steps,
-        **training_metrics(losses, times, uniform_loss),
+        **training_metrics(model, losses, times, steps, flops, uniform_loss),
     }
+
+
+def _finite_losses(trainer: Trainer, steps: int) -> Iterator[float]:
+    """Train, yielding the loss of each step; stop at a non-finite one."""
+    with suppress(NonFiniteError):
+        for _ in range(steps):
+            yield trainer.step().loss
 
 
 @cache

@@ -10,6 +10,7 @@ from normscope.lab import toolkit as lab
 MLP_GAIN = 0.4 * 0.5 * 1.6
 """The factor of an MLP of four times the width on a variance, forward or backward: Glorot's 2 d/(d + 4d) up, a half by
 the ReLU, Glorot's 2 4d/(d + 4d) down. Attention to a single token is two square maps, with a factor of one."""
+BOTH = "norm, two residuals"
 STACKS: Mapping[str, tuple[str, str, float]] = {
     "no residual": ("none", "none", MLP_GAIN),
     "one residual": ("single", "none", 1 + MLP_GAIN),
@@ -17,7 +18,7 @@ STACKS: Mapping[str, tuple[str, str, float]] = {
     # With a norm before each branch, a branch's share of the gradient is its share of the residual stream: the stream's
     # variance v grows to v + gain, the gradient's by 1 + gain/v, and the last norm divides by the growth of the stream.
     "norm, no residual": ("none", "rms", 1.0),
-    "norm, two residuals": ("pre", "rms", 1.0),
+    BOTH: ("pre", "rms", 1.0),
 }
 """Stacks of blocks: wiring, norm, and the theoretical factor per block on the variance of the gradient."""
 TWICE = 2.0
@@ -37,18 +38,10 @@ def variants(budget: lab.Budget) -> lab.Variants:
 def measure(settings: lab.Settings, seed: int) -> lab.Metrics:
     """Send random vectors through stacks of blocks and a random gradient back; return the share that arrives."""
     torch.manual_seed(seed)
-    config = BlockConfig(
-        width=settings["width"],
-        heads=settings["heads"],
-        activation="relu",
-        norm=settings["norm"],
-        wiring=settings["wiring"],
-        init="glorot-corrected",
-    )
+    chosen = {name: settings[name] for name in ("width", "heads", "norm", "wiring")}
+    config = BlockConfig(**chosen, activation="relu", init="glorot-corrected")
     last = final_norm(config)
-    blocks = [Block(config) for _ in range(max(settings["depths"]))]
-    for weight in (weight for block in blocks for weight in block.parameters()):
-        weight.requires_grad_(False)
+    blocks = [Block(config).requires_grad_(False) for _ in range(max(settings["depths"]))]
 
     def arriving(tokens: int) -> list[tuple[int, float]]:
         x = start = torch.randn(settings["vectors"] // tokens, tokens, settings["width"], requires_grad=True)
@@ -69,48 +62,44 @@ def questions(budget: lab.Budget) -> list[lab.Question]:
     def theory(name: str) -> lab.Question:
         factor = STACKS[name][2] ** 0.5
         text = f"{name}: at every depth the gradient norm is {factor:.3g}^depth, within a factor of {TWICE:g}"
-
-        def error(run: lab.Metrics) -> float:
-            return max(_factor_between(got, factor**depth) for depth, got in run["arrives"])
-
-        return lab.largest(text, error, TWICE, [name], unit="times")
-
-    def unchanged(run: lab.Metrics) -> float:
-        norms = [float(norm) for _, norm in run["in_company"]]
-        return max(_factor_between(norm, norms[0]) for norm in norms)
+        return lab.largest(text, lambda run: _worst_factor(run["arrives"], factor), TWICE, [name], unit="times")
 
     vanishes = "no residual, no norm: less than a thousandth arrives from the deepest stack"
-    constant = f"norm, two residuals, {SEQUENCE} tokens: at every depth it is that of one block, within a factor of 2"
+    constant = f"{BOTH}, {SEQUENCE} tokens: at every depth it is that of one block, within a factor of 2"
     return [
         *(theory(name) for name in STACKS),
         lab.largest(vanishes, lambda run: run["arrives"][-1][1], VANISHED, ["no residual"]),
-        lab.largest(constant, unchanged, TWICE, ["norm, two residuals"], unit="times"),
+        lab.largest(constant, lambda run: _worst_factor(run["in_company"]), TWICE, [BOTH], unit="times"),
     ]
 
 
-def _factor_between(one: float, other: float) -> float:
-    return max(one / other, other / one)
+def _worst_factor(found: list[tuple[int, float]], a_block: float | None = None) -> float:
+    """The largest factor between a norm and its theory, or the norm of the smallest depth if there is none."""
+    theory = [(norm, found[0][1] if a_block is None else a_block**depth) for depth, norm in found]
+    return max(max(norm / expected, expected / norm) for norm, expected in theory)
 
 
 def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
-    def theory(factor: float) -> list[tuple[float, float]]:
-        return [(depth, factor ** (depth / 2)) for depth, _ in runs.curve("no residual", "arrives")]
-
-    def dots(name: str, metric: str, label: str, color: str, offset: float = 0.0) -> lab.ChartLine:
-        return lab.seed_band(label, runs, name, metric, color, connected=False, offset=offset)
+    def theory(label: str, factor: float, color: str) -> lab.ChartLine:
+        points = [(depth, factor ** (depth / 2)) for depth, _ in runs.curve("no residual", "arrives")]
+        return lab.ChartLine(label, points, color, dashed=True)
 
     single: list[lab.ChartLine] = []
-    sequence: list[lab.ChartLine] = []
-    for (name, (_, norm, factor)), color in zip(STACKS.items(), lab.COLORS, strict=False):
-        if norm == "none" or name == "norm, two residuals":
-            single.append(dots(name, "arrives", name, color))
-            single.append(lab.theory_line(f"{name}, theory", theory(factor), color))
-        if norm != "none":
-            label = name.removeprefix("norm, ")
-            i = len(sequence)  # side by side
-            sequence.append(dots(name, "arrives", f"{label}, single token", color, 6.0 * i - 9))
-            sequence.append(dots(name, "in_company", f"{label}, {SEQUENCE} tokens", "ab"[i // 2], 6.0 * i - 3))
-    sequence.append(lab.theory_line("theory, single token", theory(1.0), "h"))
+    for (name, (_, _, factor)), color in zip(STACKS.items(), lab.COLORS, strict=False):
+        if name != "norm, no residual":
+            single.append(lab.seed_band(name, runs, name, "arrives", color, connected=False))
+            single.append(theory(f"{name}, theory", factor, color))
+    dots = {  # side by side
+        "no residual, single token": ("norm, no residual", "arrives", "d", -9.0),
+        f"no residual, {SEQUENCE} tokens": ("norm, no residual", "in_company", "a", -3.0),
+        "two residuals, single token": (BOTH, "arrives", "e", 3.0),
+        f"two residuals, {SEQUENCE} tokens": (BOTH, "in_company", "b", 9.0),
+    }
+    sequence = [
+        lab.seed_band(label, runs, name, metric, color, connected=False, offset=offset)
+        for label, (name, metric, color, offset) in dots.items()
+    ]
+    sequence.append(theory("theory, single token", 1.0, "h"))
     return [
         lab.Chart("Gradient norm at the first block", "blocks", "first / last", single, log_y=True),
         lab.Chart("The same with norms", "blocks", "first / last", sequence, y_from_zero=True),

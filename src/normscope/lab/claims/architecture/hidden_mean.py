@@ -78,16 +78,13 @@ def _theory(name: str, size: float) -> tuple[float, float, float]:
 
 def questions(budget: lab.Budget) -> list[lab.Question]:
     unit = "of the rms"
-
-    def theory_error(run: lab.Metrics) -> float:
-        return abs(float(run["mean"] - run["theory"]))
-
     near = f"{', '.join(GATED)}: the hidden mean is close to zero"
+    matching = "all six match theory for Gaussian inputs"
     after = "after the MLP, where a norm sees it, a token's mean is within random fluctuation for all six"
     return [
-        lab.largest(near, lambda run: abs(float(run["mean"])), NEAR_ZERO, GATED, unit=unit),
+        lab.largest(near, lambda run: abs(run["mean"]), NEAR_ZERO, GATED, unit=unit),
         lab.smallest("relu: it is not", "mean", FAR, ["relu"], unit=unit),
-        lab.largest("all six match theory for Gaussian inputs", theory_error, TOLERANCE, unit=unit),
+        lab.largest(matching, lambda run: abs(run["mean"] - run["theory"]), TOLERANCE, unit=unit),
         lab.largest(after, "behind", MAX_RANDOM_MEAN, unit=unit),
     ]
 

@@ -1,14 +1,13 @@
 """ReLU² is better than ReLU and as good as GELU and SwiGLU, at equal parameters, by steps and by time."""
 
-import statistics
 import time
 from functools import partial
 
 from normscope.data.batches import Batches
 from normscope.lab import toolkit as lab
+from normscope.lab.trials.measuring import median_ratio, times_in_turn
 from normscope.lab.trials.text import build_gpt, small_gpt, train_text, training_config
 from normscope.lab.trials.text_sources import load_text
-from normscope.lab.trials.timing import times_in_turn
 from normscope.training.trainer import Trainer
 
 REFERENCE = "relu2"
@@ -29,10 +28,6 @@ def variants(budget: lab.Budget) -> lab.Variants:
     }
 
 
-def shared_lrs(budget: lab.Budget) -> dict[str, str]:
-    return {f"{other}, equal time": f"{other}, equal steps" for other in OTHERS}
-
-
 def measure(settings: lab.Settings, seed: int) -> lab.Metrics:
     """Train for a number of steps, or for as many as fit into the reference's time for that number."""
     if settings["equal"] == "steps":
@@ -46,8 +41,7 @@ def relative_time(settings: lab.Settings, seed: int) -> float:
     reference = {**settings, "model": {**settings["model"], "activation": REFERENCE}}
     own, other = partial(_seconds, _trainer(settings, seed)), partial(_seconds, _trainer(reference, seed))
     times = times_in_turn({"own": own, "other": other}, TIMED_STEPS)
-    # The median ignores the few rounds during which the state of the machine changes.
-    return statistics.median(a / b for a, b in zip(times["own"], times["other"], strict=True))
+    return median_ratio(times["own"], times["other"])
 
 
 def _seconds(trainer: Trainer) -> float:
@@ -79,15 +73,16 @@ def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
     pairs = {label: [(REFERENCE, variant) for variant in variants] for label, variants in lines.items()}
     every = {label: [REFERENCE, *variants] for label, variants in lines.items()}
     times = [runs.values(f"{other}, equal time", "relative_time") for other in OTHERS]
+    differences = lab.difference_lines(runs, pairs, questions)
+    losses, ratios = lab.mean_lines(runs, "loss", every), lab.interval_lines({"measured": [[], *times]})
     title, thresholds = "ReLU²'s loss minus the other's, paired by seed", ("threshold", list(MARGINS.values()))
     return [
-        lab.differences(title, "other", unit, runs, "loss", pairs, others, questions, category_lines=thresholds),
-        lab.categories("Loss on held-out text", "activation", unit, runs, "loss", every, names),
-        lab.interval_categories(
-            "Time per step", "activation", "ratio", {"measured": [[], *times]}, names, reference_lines=[("ReLU²", 1.0)]
-        ),
+        lab.Chart(title, "other", unit, differences, categories=others, y_from_zero=True, category_lines=thresholds),
+        lab.Chart("Loss on held-out text", "activation", unit, losses, categories=names),
+        lab.Chart("Time per step", "activation", "ratio", ratios, [("ReLU²", 1.0)], names),
     ]
 
 
-tuning = lab.lr_grid((3e-3, 1e-2, 3e-2), shared=shared_lrs)
+# With equal time, the learning rate is that with equal steps.
+tuning = lab.lr_grid((3e-3, 1e-2, 3e-2), shared=lambda name: name.replace("equal time", "equal steps"))
 EXPERIMENT = lab.Experiment(variants, measure, questions, charts, tuning, equal="parameters")

@@ -45,10 +45,11 @@ def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
     numbers = sorted({int(variant.split()[1]) for variant in runs.variants})
     lines = {residuals: {float(depth): name(residuals, depth) for depth in numbers} for residuals in WIRINGS}
     deepest = {residuals: name(residuals, numbers[-1]) for residuals in WIRINGS}
+    losses, curves = lab.lines_by_number(runs, "loss", lines), lab.curves(runs, "curve", deepest)
     title, unit = "Loss on held-out text, by residuals per block", "nats per byte"
     return [
-        lab.by_number(title, "blocks", unit, runs, "loss", lines, log_x=True),
-        lab.curves(f"Training loss, {numbers[-1]} blocks", "step", unit, runs, "curve", deepest, log_x=True),
+        lab.Chart(title, "blocks", unit, losses, log_x=True),
+        lab.Chart(f"Training loss, {numbers[-1]} blocks", "step", unit, curves, log_x=True),
     ]
 
 

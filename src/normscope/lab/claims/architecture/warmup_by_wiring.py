@@ -33,12 +33,6 @@ def variants(budget: lab.Budget) -> lab.Variants:
     }
 
 
-def shared_lrs(budget: lab.Budget) -> dict[str, str]:
-    """Each wiring is tuned with the warmup, and trained without at the same learning rate."""
-    models = [(wiring, depth) for depth in depths(budget) for wiring in WIRINGS]
-    return {name(wiring, "without", depth): name(wiring, "with", depth) for wiring, depth in models}
-
-
 def questions(budget: lab.Budget) -> list[lab.Question]:
     def cost(wiring: str, depth: int) -> lab.Question:
         much = "at most" if wiring == "pre" else "more than"
@@ -60,12 +54,13 @@ def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
     names = [f"{wiring}, {depth} blocks" for wiring, depth in models]
     lines = {f"{warmup} warmup": [name(wiring, warmup, depth) for wiring, depth in models] for warmup in WARMUPS}
     deepest = {f"{wiring}, {warmup}": name(wiring, warmup, numbers[-1]) for wiring in WIRINGS for warmup in WARMUPS}
-    unit = "nats per byte"
+    losses, curves = lab.mean_lines(runs, "loss", lines), lab.curves(runs, "curve", deepest)
     return [
-        lab.categories("Loss on held-out text", "model", unit, runs, "loss", lines, names),
-        lab.curves(f"Training loss, {numbers[-1]} blocks", "step", unit, runs, "curve", deepest, log_x=True),
+        lab.Chart("Loss on held-out text", "model", "nats per byte", losses, categories=names),
+        lab.Chart(f"Training loss, {numbers[-1]} blocks", "step", "nats per byte", curves, log_x=True),
     ]
 
 
-tuning = lab.lr_grid(FEW_LRS, MORE_LRS, seeds=(2, 2), shared=shared_lrs)
+# Each wiring is tuned with the warmup, and trained without at the same learning rate.
+tuning = lab.lr_grid(FEW_LRS, MORE_LRS, seeds=(2, 2), shared=lambda name: name.replace("without", "with"))
 EXPERIMENT = lab.Experiment(variants, train_text, questions, charts, tuning)

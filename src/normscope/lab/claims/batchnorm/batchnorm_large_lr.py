@@ -3,9 +3,8 @@
 import torch
 
 from normscope.lab import toolkit as lab
-from normscope.lab.trials.conv_stack import ConvStack, training
-from normscope.lab.trials.digits import load_digits
-from normscope.lab.trials.images import UNIFORM_LOSS
+from normscope.lab.trials.conv_stack import ConvStack
+from normscope.lab.trials.images import UNIFORM_LOSS, load_digits, train_steps
 
 NAMES = {"no norm": "none", "BatchNorm": "batch", "GroupNorm": "group"}
 LRS = tuple(2.0**power for power in range(-5, 4))
@@ -27,11 +26,12 @@ def variants(budget: lab.Budget) -> lab.Variants:
 
 def measure(settings: lab.Settings, seed: int) -> lab.Metrics:
     """Train from the same initialization at every learning rate, and find the largest at which it trains."""
-    digits, steps, batch = load_digits(), int(settings["steps"]), settings["batch"]
+    digits, steps = load_digits(), int(settings["steps"])
     ends = []
     for lr in settings["lrs"]:
         torch.manual_seed(seed)
-        losses = list(training(ConvStack(settings["norm"]), digits, batch=batch, steps=steps, lr=lr, seed=seed))
+        chosen = {**settings, "lr": lr, "optimizer": "plain sgd"}
+        losses = list(train_steps(ConvStack(settings["norm"]), digits, chosen, steps, seed))
         last = losses[-max(1, steps // 5) :]
         ends.append((lr, min(UNIFORM_LOSS, sum(last) / len(last)) if len(losses) == steps else UNIFORM_LOSS))
     # If it never trains, its largest learning rate is at most the next one below.
@@ -50,8 +50,8 @@ def questions(budget: lab.Budget) -> list[lab.Question]:
 def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
     named = {name: norm for name, norm in NAMES.items() if norm in runs.variants}
     levels = [("uniform guess", UNIFORM_LOSS), ("trains", TRAINS * UNIFORM_LOSS)]
-    title, lr = "Final training loss by learning rate", "learning rate"
-    return [lab.curves(title, lr, "nats", runs, "ends", named, log_x=True, reference_lines=levels)]
+    title, lines = "Final training loss by learning rate", lab.curves(runs, "ends", named)
+    return [lab.Chart(title, "learning rate", "nats", lines, levels, log_x=True)]
 
 
 EXPERIMENT = lab.Experiment(variants, measure, questions, charts)

@@ -37,12 +37,11 @@ def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
         "on held-out text": [runs.values(norm, "loss") for norm in NORMS],
     }
     others = {"LayerNorm": lab.TEXT_MARGIN, "PowerNorm": 0.0}
-    pairs = {"difference": [("BatchNorm", other) for other in others]}
+    lines = lab.difference_lines(runs, {"difference": [("BatchNorm", other) for other in others]}, questions)
     title, thresholds = "BatchNorm's held-out loss minus another norm's", ("threshold", list(others.values()))
-    axes = "other norm", unit
     return [
-        lab.interval_categories("Loss in training and on held-out text", "norm", unit, both, names),
-        lab.differences(title, *axes, runs, "loss", pairs, list(others), questions, category_lines=thresholds),
+        lab.Chart("Loss in training and on held-out text", "norm", unit, lab.interval_lines(both), categories=names),
+        lab.Chart(title, "other norm", unit, lines, categories=[*others], y_from_zero=True, category_lines=thresholds),
     ]
 
 

@@ -3,9 +3,8 @@
 import statistics
 
 from normscope.lab import toolkit as lab
-from normscope.lab.trials.conv_stack import ConvStack, checkpoints, training
-from normscope.lab.trials.digits import load_digits
-from normscope.lab.trials.probes import probe_along_gradient
+from normscope.lab.trials.conv_stack import ConvStack, checkpoints, probe_along_gradient
+from normscope.lab.trials.images import load_digits, train_steps
 
 LR = 1 / 32
 """A quarter of the largest learning rate at which the network without a norm trains (see `batchnorm_large_lr`): four
@@ -28,13 +27,14 @@ def measure(settings: lab.Settings, seed: int) -> lab.Metrics:
 
     Checkpoints are summarized by their geometric mean, so that one at which the loss explodes does not dominate.
     """
-    digits, batch, lr = load_digits(), int(settings["batch"]), float(settings["lr"])
-    model, measured_at = ConvStack(settings["norm"]), checkpoints(settings["steps"], settings["checkpoints"])
+    digits, steps = load_digits(), int(settings["steps"])
+    model, measured_at = ConvStack(settings["norm"]), checkpoints(steps, settings["checkpoints"])
     found: dict[str, list[tuple[int, float]]] = {}
-    for step, _ in enumerate(training(model, digits, batch=batch, steps=settings["steps"], lr=lr, seed=seed), 1):
+    run = train_steps(model, digits, {**settings, "optimizer": "plain sgd"}, steps, seed)
+    for step, _ in enumerate(run, start=1):
         if step - 1 not in measured_at:
             continue
-        probes = probe_along_gradient(model, *digits.batch(step, batch, seed), lr)
+        probes = probe_along_gradient(model, *digits.batch(step, settings["batch"], seed), settings["lr"])
         losses, changes, slopes = zip(*probes, strict=True)
         for name, value in {
             "loss_low": min(losses),
@@ -72,11 +72,11 @@ def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
             lines.append(lab.ChartLine(label, runs.curve(norm, metric), color, interval=band, interval_label=meaning))
         return lab.Chart(title, "step", y_label, lines, log_y=True)
 
-    smoothness = "Effective smoothness: smaller is smoother"
+    smoothness, slopes = "Effective smoothness: smaller is smoother", lab.curves(runs, "slope", NAMES)
     return [
         chart("Loss, from half a step to four along the gradient", "nats", "loss"),
         chart("Change of the gradient along the way", "l2 distance", "change"),
-        lab.curves(smoothness, "step", "change / distance", runs, "slope", NAMES, log_y=True),
+        lab.Chart(smoothness, "step", "change / distance", slopes, log_y=True),
         _ratios(runs),
     ]
 

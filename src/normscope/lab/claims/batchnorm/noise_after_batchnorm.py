@@ -4,11 +4,9 @@ import math
 import statistics
 
 from normscope.lab import toolkit as lab
-from normscope.lab.trials.conv_stack import ConvStack, checkpoints, expected_shift, training
-from normscope.lab.trials.digits import load_digits
-from normscope.lab.trials.images import UNIFORM_GUESS, UNIFORM_LOSS, evaluate_digits
-from normscope.lab.trials.probes import feature_moments, shift_between
-from normscope.lab.trials.training_metrics import thinned
+from normscope.lab.trials.conv_stack import ConvStack, checkpoints, expected_shift, feature_moments, shift_between
+from normscope.lab.trials.images import UNIFORM_GUESS, UNIFORM_LOSS, evaluate_digits, load_digits, train_steps
+from normscope.lab.trials.measuring import thinned
 
 NAMES = {"no norm": "none", "BatchNorm": "batch", "BatchNorm and noise": "noisy batch"}
 CHECKPOINTS, PROBE = 20, 128
@@ -33,8 +31,7 @@ def measure(settings: lab.Settings, seed: int) -> lab.Metrics:
     losses: list[float] = []
     shifts: list[tuple[int, float]] = []
     before = None
-    run = training(model, digits, batch=settings["batch"], steps=steps, lr=settings["lr"], seed=seed)
-    for step, loss in enumerate(run):
+    for step, loss in enumerate(train_steps(model, digits, {**settings, "optimizer": "plain sgd"}, steps, seed)):
         losses.append(min(loss, 2 * UNIFORM_LOSS))
         if before is not None:
             shifts.append((step, shift_between(before, feature_moments(model, probe))))
@@ -68,13 +65,13 @@ def questions(budget: lab.Budget) -> list[lab.Question]:
 
 
 def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
-    theory, lines = [("theory: noise alone", expected_shift())], {"loss": list(NAMES.values())}
-    title, held_out = "Shift of the features per step", "Loss on held-out images, without the noise"
-    std = "standard deviations"
+    losses, shifts = lab.curves(runs, "curve", NAMES), lab.curves(runs, "shifts", NAMES)
+    held_out = lab.mean_lines(runs, "held_out", {"loss": list(NAMES.values())})
+    theory, title = [("theory: noise alone", expected_shift())], "Shift of the features per step"
     return [
-        lab.curves("Training loss, with the noise", "step", "nats", runs, "curve", NAMES),
-        lab.curves(title, "step", std, runs, "shifts", NAMES, log_y=True, reference_lines=theory),
-        lab.categories(held_out, "norm", "nats", runs, "held_out", lines, list(NAMES)),
+        lab.Chart("Training loss, with the noise", "step", "nats", losses),
+        lab.Chart(title, "step", "standard deviations", shifts, theory, log_y=True),
+        lab.Chart("Loss on held-out images, without the noise", "norm", "nats", held_out, categories=list(NAMES)),
     ]
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from normscope.blocks.initialization import GLOROT_TRUNCATED
 from normscope.lab import toolkit as lab
-from normscope.lab.trials.timing import times_in_turn
+from normscope.lab.trials.measuring import median_ratio, times_in_turn
 
 REPEATS = {64: 20, 256: 20, 512: 12, 1024: 6, 2048: 4}
 """Widths of square weights, and how often each is measured; the largest takes 16 MB and a fifth of a second."""
@@ -69,10 +69,9 @@ def measure(settings: lab.Settings, seed: int) -> lab.Metrics:
         fill(torch.empty(8, 8)), torch.zeros(size, size)  # warm up
         runs = {"empty": partial(seconds, torch.empty), "zeros": partial(seconds, torch.zeros)}
         times = times_in_turn(runs, settings["repeats"])
-    pairs = list(zip(times["empty"], times["zeros"], strict=True))
     return {
-        "ratio": statistics.median(zeros / empty for empty, zeros in pairs),
-        "saved": statistics.median(1 - empty / zeros for empty, zeros in pairs),
+        "ratio": median_ratio(times["zeros"], times["empty"]),
+        "saved": 1 - median_ratio(times["empty"], times["zeros"]),
         "microseconds": 1e6 * statistics.median(times["empty"]),
     }
 
@@ -85,19 +84,14 @@ def questions(budget: lab.Budget) -> list[lab.Question]:
 
 
 def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
-    def chart(
-        title: str, y_label: str, metric: str, fills: list[str], level: tuple[str, float], log_y: bool
-    ) -> lab.Chart:
-        lines = {f"then {fill}": {float(size**2): f"{fill} {size}" for size in REPEATS} for fill in fills}
-        return lab.by_number(
-            title, "entries", y_label, runs, metric, lines, reference_lines=[level], log_x=True, log_y=log_y
-        )
-
-    fills = list(FILLS)
-    saved, equal = ("nothing saved", 0.0), ("no difference", EQUAL)
+    named = {f"then {fill}": {float(size**2): f"{fill} {size}" for size in REPEATS} for fill in FILLS}
+    cheap, drawn = dict(list(named.items())[:2]), dict(list(named.items())[2:])
+    saved, ratios = lab.lines_by_number(runs, "saved", drawn), lab.lines_by_number(runs, "ratio", cheap)
+    title, share, nothing = "Saved by empty if weights are drawn", "share of time with zeros", [("nothing saved", 0.0)]
+    other, ratio, equal = "If the fill is cheap or absent", "seconds, zeros / empty", [("no difference", EQUAL)]
     return [
-        chart("Saved by empty if weights are drawn", "share of time with zeros", "saved", fills[2:], saved, False),
-        chart("If the fill is cheap or absent", "seconds, zeros / empty", "ratio", fills[:2], equal, True),
+        lab.Chart(title, "entries", share, saved, nothing, log_x=True),
+        lab.Chart(other, "entries", ratio, ratios, equal, log_x=True, log_y=True),
     ]
 
 

@@ -58,10 +58,10 @@ def questions(budget: lab.Budget) -> list[lab.Question]:
 def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
     numbers = sorted({float(variant.split()[1]) for variant in runs.variants})
     lines = {f"{wiring}-norm": {scale: name(wiring, scale) for scale in numbers} for wiring in WIRINGS}
-    x_label = "scale of all initial weights"
+    x_label, losses = "scale of all initial weights", lab.lines_by_number(runs, "loss", lines)
     lrs = lab.lines({label: [(x, runs.lrs[variant]) for x, variant in found.items()] for label, found in lines.items()})
     return [
-        lab.by_number("Loss by initialization scale", x_label, "nats per byte", runs, "loss", lines, log_x=True),
+        lab.Chart("Loss by initialization scale", x_label, "nats per byte", losses, log_x=True),
         lab.Chart("Tuned learning rate", x_label, "learning rate", lrs, log_x=True, log_y=True),
     ]
 

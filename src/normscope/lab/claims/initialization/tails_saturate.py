@@ -10,9 +10,16 @@ from torch import Tensor, nn
 from normscope.blocks.initialization import Initialization
 from normscope.blocks.linear import Linear
 from normscope.lab import toolkit as lab
-from normscope.lab.trials.digits import CLASSES, SIZE, load_digits
-from normscope.lab.trials.images import UNIFORM_GUESS, UNIFORM_LOSS, evaluate_digits, fit
-from normscope.lab.trials.training_metrics import thinned
+from normscope.lab.trials.images import (
+    CLASSES,
+    SIZE,
+    UNIFORM_GUESS,
+    UNIFORM_LOSS,
+    evaluate_digits,
+    load_digits,
+    train_steps,
+)
+from normscope.lab.trials.measuring import thinned
 
 UNITS: Mapping[str, tuple[type[nn.Module], float, float]] = {
     "tanh": (nn.Tanh, 5 / 3, math.atanh(math.sqrt(0.95))),
@@ -58,7 +65,7 @@ def measure(settings: lab.Settings, seed: int) -> lab.Metrics:
             x = unit()(inputs[-1])
     share_of_images = torch.cat([(z.abs() > edge).float().mean(dim=0) for z in inputs])  # one value per unit
     model = nn.Sequential(nn.Flatten(), *(part for layer in layers for part in (layer, unit())), head)
-    losses, _ = fit(model, digits, settings, settings["steps"], seed)
+    losses = list(train_steps(model, digits, settings, settings["steps"], seed))
     diverged = len(losses) < settings["steps"]
     held_out = UNIFORM_GUESS if diverged else evaluate_digits(model, digits)
     return {
@@ -81,9 +88,9 @@ def _saturated(inputs: list[Tensor], edge: float) -> float:
     return torch.cat(inputs).abs().gt(edge).float().mean().item()
 
 
-def shared_lrs(budget: lab.Budget) -> dict[str, str]:
+def shared_lr(name: str) -> str:
     """Each unit is tuned with the full normal: only the initialization may differ."""
-    return {f"{unit}, {normal}": f"{unit}, full" for unit in UNITS for normal in NORMALS if normal != "full"}
+    return f"{name.partition(',')[0]}, full"
 
 
 def avoided(runs: lab.BySeed, unit: str, normal: str) -> float:
@@ -113,26 +120,23 @@ def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
         theory = [(gain, math.erfc(edge / gain / math.sqrt(2))) for gain in gains]
         lines.append(lab.ChartLine(f"{unit}, theory without tails", theory, colors[0], dashed=True))
     named = {normal: [f"{unit}, {normal}" for unit in UNITS] for normal in NORMALS}
-    units = list(UNITS)
+    units, title, tenth = list(UNITS), "Saturation avoided by truncation", [("a tenth", FEWER)]
+    saturated, losses = (lab.mean_lines(runs, metric, named) for metric in ("saturated", "loss"))
+    truncated = {
+        "equal standard deviation: tails alone": SAME_STD,
+        "standard deviation also 1.3% smaller": "truncated",
+    }
     shares = {
         label: [[avoided(seed, unit, normal) for seed in runs.by_seed()] for unit in units]
-        for label, normal in (
-            ("equal standard deviation: tails alone", SAME_STD),
-            ("standard deviation also 1.3% smaller", "truncated"),
-        )
+        for label, normal in truncated.items()
     }
-    tenth = [("a tenth", FEWER)]
     return [
         lab.Chart("Saturation by scale", "gain", "share, first layer", lines, log_x=True, y_from_zero=True),
-        lab.categories(
-            "Saturation at the recommended gain", "unit", "share, all layers", runs, "saturated", named, units
-        ),
-        lab.interval_categories(
-            "Saturation avoided by truncation", "unit", "share", shares, units, reference_lines=tenth, y_from_zero=True
-        ),
-        lab.categories("After training, one learning rate", "unit", "nats, held out", runs, "loss", named, units),
+        lab.Chart("Saturation at the recommended gain", "unit", "share, all layers", saturated, categories=units),
+        lab.Chart(title, "unit", "share", lab.interval_lines(shares), tenth, units, y_from_zero=True),
+        lab.Chart("After training, one learning rate", "unit", "nats, held out", losses, categories=units),
     ]
 
 
-tuning = lab.lr_grid((3e-4, 1e-3, 3e-3, 1e-2, 3e-2), (1e-4, 3e-4, 1e-3, 3e-3, 1e-2), seeds=(2, 3), shared=shared_lrs)
+tuning = lab.lr_grid((3e-4, 1e-3, 3e-3, 1e-2, 3e-2), (1e-4, 3e-4, 1e-3, 3e-3, 1e-2), seeds=(2, 3), shared=shared_lr)
 EXPERIMENT = lab.Experiment(variants, measure, questions, charts, tuning)

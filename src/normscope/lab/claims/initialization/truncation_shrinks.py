@@ -53,29 +53,26 @@ def by_integration(cut: float) -> float:
 
 def questions(budget: lab.Budget) -> list[lab.Question]:
     def off(variant: str, text: str, *, shrinks: bool) -> lab.Question:
-        def error(run: lab.Metrics) -> float:
-            return max(float(abs(got - (by_integration(cut) if shrinks else 1))) for cut, got in run["ratios"])
-
-        return lab.largest(text, error, TOLERANCE, [variant])
-
-    def claimed(run: lab.Metrics) -> float:
-        measured = dict(map(tuple, run["ratios"]))
-        return max(float(abs(measured[cut] - ratio)) for cut, ratio in CLAIMED.items())
+        expected = {cut: by_integration(cut) if shrinks else 1.0 for cut in CUTS}
+        return lab.largest(text, lambda run: _error(run, expected), TOLERANCE, [variant])
 
     named = " and ".join(f"{ratio:.3f} at {cut:g} sigma" for cut, ratio in CLAIMED.items())
     defaults = f"torch's trunc_normal_ with a std of {STD} and default bounds: the standard deviation does not shrink"
-    both = ["normscope", "torch"]
+    beyond = "no weight of normscope or torch lies beyond the cut"
     return [
-        lab.largest(f"the factor is {named}", claimed, TOLERANCE, ["normscope"]),
+        lab.largest(f"the factor is {named}", lambda run: _error(run, CLAIMED), TOLERANCE, ["normscope"]),
         off("normscope", "normscope: the standard deviation matches theory at every cut", shrinks=True),
         off("torch", "torch's trunc_normal_ with explicit bounds: the same", shrinks=True),
         off("corrected", "normscope, corrected: the standard deviation is the requested one", shrinks=False),
         off("torch defaults", defaults, shrinks=False),
         lab.largest("normscope's formula matches the integrated density", "formula_error", ROUNDING, ["normscope"]),
-        lab.largest(
-            "no weight of normscope or torch lies beyond the cut", lambda run: run["largest"] - 1, ROUNDING, both
-        ),
+        lab.largest(beyond, lambda run: run["largest"] - 1, ROUNDING, ["normscope", "torch"]),
     ]
+
+
+def _error(run: lab.Metrics, expected: dict[float, float]) -> float:
+    measured: dict[float, float] = dict(run["ratios"])
+    return max(abs(measured[cut] - ratio) for cut, ratio in expected.items())
 
 
 def charts(runs: lab.VariantRuns) -> list[lab.Chart]:

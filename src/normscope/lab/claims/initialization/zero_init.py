@@ -61,30 +61,26 @@ def _learning(model: GPT) -> list[tuple[int, float]]:
 
 
 def questions(budget: lab.Budget) -> list[lab.Question]:
-    def error(run: lab.Metrics) -> float:
-        return max(float(abs(loss - math.log(size))) for size, loss in run["losses"])
-
-    def excess(run: lab.Metrics) -> float:
-        return float(dict(map(tuple, run["losses"]))[65] - math.log(65))
-
-    def third(run: lab.Metrics) -> float:
-        return float(dict(map(tuple, run["learning"]))[3])
+    def excesses(run: lab.Metrics) -> dict[int, float]:
+        return {size: loss - math.log(size) for size, loss in run["losses"]}
 
     zero, other = ["zero"], ["Glorot"]
     identity = f"last projections zero: a block is the identity ({', '.join(WIRINGS)})"
+    uniform, off = "zero head: the initial loss is ln V, from 16 to 4,096 tokens", "Glorot's head: it is not"
+    trap = "zero is not a trap: in the third step every matrix gets a gradient"
     return [
-        lab.largest("zero head: the initial loss is ln V, from 16 to 4,096 tokens", error, ROUNDING, zero, unit="nats"),
-        lab.smallest("Glorot's head: it is not (65 tokens)", excess, CLEARLY_OFF, other, unit="nats"),
+        lab.largest(uniform, lambda run: max(map(abs, excesses(run).values())), ROUNDING, zero, unit="nats"),
+        lab.smallest(f"{off} (65 tokens)", lambda run: excesses(run)[65], CLEARLY_OFF, other, unit="nats"),
         lab.largest(identity, lambda run: max(run["changes"]), ROUNDING, zero),
         lab.smallest("Glorot's projections: it is not", lambda run: min(run["changes"]), CLEARLY_OFF, other),
-        lab.smallest("zero is not a trap: in the third step every matrix gets a gradient", third, 0.999, zero),
+        lab.smallest(trap, lambda run: dict(run["learning"])[3], 0.999, zero),
     ]
 
 
 def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
-    theory = lab.theory_line("ln V", [(size, math.log(size)) for size in VOCAB_SIZES], "d")
-    found = zip(INITS, "abc", strict=True)
-    losses = [theory, *(lab.seed_band(name, runs, name, "losses", color, connected=False) for name, color in found)]
+    named = {name: name for name in INITS}
+    theory = lab.ChartLine("ln V", [(size, math.log(size)) for size in VOCAB_SIZES], "d", dashed=True)
+    losses = [theory, *lab.curves(runs, "losses", named, connected=False)]
     learning = lab.lines({name: runs.curve(name, "learning") for name in INITS})
     return [
         lab.Chart("Initial loss", "vocabulary size, V", "nats", losses, log_x=True),

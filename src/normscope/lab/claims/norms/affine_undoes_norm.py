@@ -94,7 +94,7 @@ def _initial_difference(library: Any, rng: torch.Generator) -> float:
 
 def questions(budget: lab.Budget) -> list[lab.Question]:
     def below(text: str, metric: str, norms: list[str], threshold: float = RECOVERED) -> lab.Question:
-        return lab.largest(text, metric, threshold, [name for norm in norms for name in in_both(norm)])
+        return lab.largest(text, metric, threshold, in_both(*norms))
 
     alike = "all norms: tokens of equal scale and mean are recovered (relative error)"
     start = "all norms: with the initial gain and bias, the output is the standardized input"
@@ -113,10 +113,11 @@ def questions(budget: lab.Budget) -> list[lab.Question]:
 def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
     error = "relative error of x"
 
-    def chart(title: str, x_label: str, metric: str, theory: lab.ChartLine) -> lab.Chart:
+    def chart(title: str, x_label: str, metric: str, label: str, theory: lab.Points) -> lab.Chart:
         # RMSNorm's points can lie on LayerNorm's line, so they are drawn without one.
         found = {norm: runs.curve(f"normscope {norm}", metric) for norm in NORMS}
-        return lab.Chart(title, x_label, error, [*lab.lines(found, dots_only=["RMSNorm"]), theory])
+        lines = [*lab.lines(found, dots_only=["RMSNorm"]), lab.ChartLine(label, theory, "b", dashed=True)]
+        return lab.Chart(title, x_label, error, lines)
 
     # A gain per feature can only give every token the mean scale, and a bias only the overall mean.
     sizes = [(spread, (1 - math.exp(-(spread**2))) ** 0.5) for spread in SPREADS]
@@ -124,11 +125,11 @@ def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
     named = {"another batch, in training": "training", "another batch, in eval mode": "eval", FITTED: "fitted"}
     by_batch = {label: runs.curve("normscope BatchNorm", f"by_batch_{metric}") for label, metric in named.items()}
     expected = [(count, _between_batches(count)) for count in BATCHES]
-    batch_lines = [*lab.lines(by_batch, dots_only=[FITTED]), lab.theory_line("theory, in training", expected, "a")]
-    sizes_line, means_line = lab.theory_line("theory", sizes, "b"), lab.theory_line("LayerNorm, theory", means, "b")
+    in_training = lab.ChartLine("theory, in training", expected, "a", dashed=True)
+    batch_lines = [*lab.lines(by_batch, dots_only=[FITTED]), in_training]
     return [
-        chart("Not recoverable: token scales", "spread of the tokens' log scales", "by_sizes", sizes_line),
-        chart("Not recoverable: token means", "spread of the tokens' means", "by_means", means_line),
+        chart("Not recoverable: token scales", "spread of the tokens' log scales", "by_sizes", "theory", sizes),
+        chart("Not recoverable: token means", "spread of the tokens' means", "by_means", "LayerNorm, theory", means),
         lab.Chart("BatchNorm on other batches", "tokens in a batch", error, batch_lines, log_x=True),
     ]
 

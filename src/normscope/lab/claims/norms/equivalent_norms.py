@@ -89,18 +89,14 @@ def questions(budget: lab.Budget) -> list[lab.Question]:
 
 
 def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
-    def chart(title: str, x_label: str, metrics: dict[str, str]) -> lab.Chart:
-        lines = [
-            lab.seed_band(label, runs, "normscope", metric, color, dots=True)
-            for (label, metric), color in zip(metrics.items(), "ab", strict=True)
-        ]
-        return lab.Chart(title, x_label, "difference (rms)", lines)
+    def line(label: str, metric: str, color: str) -> lab.ChartLine:
+        return lab.seed_band(label, runs, "normscope", metric, color, dots=True)
 
-    group = {"to LayerNorm": "from_layer", "to InstanceNorm": "from_instance"}
-    batch = {"in training": "batch_from_instance", "in eval mode": "memory_from_instance"}
+    group = [line("to LayerNorm", "from_layer", "a"), line("to InstanceNorm", "from_instance", "b")]
+    batch = [line("in training", "batch_from_instance", "a"), line("in eval mode", "memory_from_instance", "b")]
     return [
-        chart(f"Distance of GroupNorm, {CHANNELS} channels", "groups", group),
-        chart("Distance of BatchNorm to InstanceNorm", "images in the batch", batch),
+        lab.Chart(f"Distance of GroupNorm, {CHANNELS} channels", "groups", "difference (rms)", group),
+        lab.Chart("Distance of BatchNorm to InstanceNorm", "images in the batch", "difference (rms)", batch),
     ]
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from normscope.blocks.norm import LayerNorm, RMSNorm
 from normscope.lab import toolkit as lab
-from normscope.lab.trials.timing import times_in_turn
+from normscope.lab.trials.measuring import median_ratio, times_in_turn
 
 SHAPES = {"1 x 768": (1, 768), "512 x 48": (512, 48), "2048 x 256": (2048, 256), "2048 x 768": (2048, 768)}
 """Tokens x features: text generation, a model of the lab, and two sizes that are trained on CPUs."""
@@ -69,8 +69,7 @@ def measure(settings: lab.Settings, seed: int) -> lab.Metrics:
         runs = {name: partial(_seconds, *norms[name], x, gradient, calls) for name in norms}
         times = times_in_turn(runs, settings["rounds"])
         for label, (one, other) in RATIOS.items():
-            ratios = [a / b for a, b in zip(times[one], times[other], strict=True)]
-            metrics[f"{label} {mode}"] = statistics.median(ratios)
+            metrics[f"{label} {mode}"] = median_ratio(times[one], times[other])
     return metrics
 
 
@@ -109,19 +108,16 @@ def questions(budget: lab.Budget) -> list[lab.Question]:
 
 
 def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
-    def chart(title: str, lines: dict[str, str]) -> lab.Chart:
-        values = {label: [runs.values(shape, metric) for shape in SHAPES] for label, metric in lines.items()}
-        equal, names = [("equal", 1.0)], list(SHAPES)
-        return lab.interval_categories(
-            title, "tokens x features", "ratio of times", values, names, reference_lines=equal
-        )
-
-    def rms_chart(mode: str) -> lab.Chart:
-        lines = {whose: f"{whose} {mode}" for whose in ("torch's", "normscope's")}
-        return chart(f"RMSNorm's time over LayerNorm's, {MODES[mode]}", lines)
-
-    plain = {words: f"plain code {mode}" for mode, words in MODES.items()}
-    return [*map(rms_chart, MODES), chart("Plain code over F.layer_norm", plain)]
+    named = {
+        f"RMSNorm's time over LayerNorm's, {words}": {whose: f"{whose} {mode}" for whose in ("torch's", "normscope's")}
+        for mode, words in MODES.items()
+    }
+    named["Plain code over F.layer_norm"] = {words: f"plain code {mode}" for mode, words in MODES.items()}
+    charts = []
+    for title, metrics in named.items():
+        lines = lab.interval_lines({label: [runs.values(name, metrics[label]) for name in SHAPES] for label in metrics})
+        charts.append(lab.Chart(title, "tokens x features", "ratio of times", lines, [("equal", 1.0)], [*SHAPES]))
+    return charts
 
 
 EXPERIMENT = lab.Experiment(variants, measure, questions, charts)

@@ -1,5 +1,6 @@
 """What padding does to the statistics of a norm, with and without a mask."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -79,20 +80,15 @@ def _moved(name: str, x: Tensor, mask: Tensor, *, given: bool) -> float:
 
 
 def questions(budget: lab.Budget) -> list[lab.Question]:
-    def without_mask(run: lab.Metrics) -> float:
-        names = list(TEXT_NORMS)
-        return max(float(row[names.index(name)]) for row in run["without"] for name in PER_TOKEN)
+    def unmoved(text: str, metric: str, norms: Sequence[str]) -> lab.Question:
+        at, own = [list(TEXT_NORMS).index(name) for name in norms], ["normscope"]
+        return lab.largest(text, lambda run: max(row[i] for row in run[metric] for i in at), ROUNDING, own)
 
     shift = "more than a third of padding moves BatchNorm's running mean"
     return [
         lab.smallest(shift, "usual", DIFFERENT, unit="standard deviations"),
-        lab.largest(
-            "with the mask no norm is affected by any share of padding",
-            lambda run: max(float(max(row)) for row in run["with"]),
-            ROUNDING,
-            ["normscope"],
-        ),
-        lab.largest("LayerNorm, RMSNorm and GroupNorm need no mask for that", without_mask, ROUNDING, ["normscope"]),
+        unmoved("with the mask no norm is affected by any share of padding", "with", list(TEXT_NORMS)),
+        unmoved("LayerNorm, RMSNorm and GroupNorm need no mask for that", "without", PER_TOKEN),
     ]
 
 

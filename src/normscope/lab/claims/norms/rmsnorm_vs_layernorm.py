@@ -25,13 +25,13 @@ def questions(budget: lab.Budget) -> list[lab.Question]:
 
 
 def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
-    axes = "activation", "nats per byte"
     pairs = {"difference": [(f"rms {activation}", f"layer {activation}") for activation in ACTIVATIONS]}
     lines = {norm: [f"{norm} {activation}" for activation in ACTIVATIONS] for norm in NORMS}
+    differences, losses = lab.difference_lines(runs, pairs, questions), lab.mean_lines(runs, "loss", lines)
     title, margin = "RMSNorm's loss minus LayerNorm's, paired by seed", [("the margin", lab.TEXT_MARGIN)]
     return [
-        lab.differences(title, *axes, runs, "loss", pairs, ACTIVATIONS, questions, reference_lines=margin),
-        lab.categories("Loss on held-out text", *axes, runs, "loss", lines, ACTIVATIONS),
+        lab.Chart(title, "activation", "nats per byte", differences, margin, ACTIVATIONS, y_from_zero=True),
+        lab.Chart("Loss on held-out text", "activation", "nats per byte", losses, categories=ACTIVATIONS),
     ]
 
 

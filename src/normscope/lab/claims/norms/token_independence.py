@@ -88,11 +88,11 @@ def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
     names = [*NORMS, EVAL]
     lines = lab.lines({norm: runs.curve(f"normscope {norm}", "by_size") for norm in names})
     by_library = {library: [f"{library} {norm}" for norm in names] for library in LIBRARIES}
-    short = ("Layer", "RMS", "Batch", "Batch, eval")
+    by_sample, short = lab.mean_lines(runs, "by_sample", by_library), ("Layer", "RMS", "Batch", "Batch, eval")
     size = "scale of the new token, relative to the others"
     return [
         lab.Chart("Change of all others if one of 128 tokens is replaced", size, "change (rms)", lines, log_x=True),
-        lab.categories("If another sample is replaced", "norm", "change (rms)", runs, "by_sample", by_library, short),
+        lab.Chart("If another sample is replaced", "norm", "change (rms)", by_sample, categories=short),
     ]
 
 
