@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from normscope.lab.claim import Budget, Claim, Experiment, LRTuning
+from normscope.lab.report.describe import ClaimReport
 from normscope.lab.results.outcome import Outcome
 from normscope.lab.results.variant_runs import VariantRuns
 from normscope.lab.results.verdict import Answer, BySeed, Question, answer, verdict_of
@@ -78,6 +79,11 @@ def made_outcome(**changes: Any) -> Outcome:
         claim.name, verdict_of(answers), answers, runs, settings, TUNED, budget, seconds=1.0, rule=claim.rule
     )
     return dataclasses.replace(outcome, **changes)
+
+
+def reported(**changes: Any) -> ClaimReport:
+    """Of `made_claim()`, with changes of its outcome."""
+    return ClaimReport(made_claim(), made_outcome(**changes))
 
 
 def made_runs(guessing: Mapping[str, Sequence[bool]] | None = None) -> VariantRuns:

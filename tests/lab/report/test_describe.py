@@ -11,9 +11,7 @@ from normscope.errors import FileError
 from normscope.lab.report.describe import (
     OUTDATED,
     WITHDRAWN,
-    deciding_answer,
     describe_text,
-    failed_parts,
     format_effect,
     format_threshold,
     notices,
@@ -24,7 +22,7 @@ from normscope.lab.report.terminal import format_claims, format_outcomes
 from normscope.lab.results.outcome import Outcome
 from normscope.lab.results.statistics import Interval
 from normscope.lab.results.verdict import Answer, Side, Verdict
-from tests.lab.made import made_answer, made_claim, made_outcome, made_runs
+from tests.lab.made import made_answer, made_claim, made_outcome, made_runs, reported
 
 
 def found(text: str, verdict: Verdict, low: float, high: float, line: float, side: Side = "below") -> Answer:
@@ -46,7 +44,7 @@ def decided_by(*answers: Answer) -> str:
     """The text of the deciding answer, which does not depend on the order."""
     verdicts = {answer.verdict for answer in answers}
     verdict = "contradicted" if "contradicted" in verdicts else "supported" if len(verdicts) == 1 else "inconclusive"
-    texts = {deciding_answer(made_outcome(verdict=verdict, answers=some)).text for some in (answers, answers[::-1])}
+    texts = {reported(verdict=verdict, answers=some).deciding.text for some in (answers, answers[::-1])}
     (text,) = texts
     return text
 
@@ -114,11 +112,11 @@ def test_log2_ratios_are_formatted_as_ratios() -> None:
 def test_failed_parts_are_named() -> None:
     against = found("it is warm", "contradicted", 2.0, 3.0, 1.0)
     held, unsure = found("it is blue", "supported", 0.0, 0.1, 1.0), found("it is old", "inconclusive", 0.0, 2.0, 1.0)
-    both = made_outcome(verdict="contradicted", answers=(held, against, unsure))
-    assert failed_parts(both) == ["Does not hold: it is warm.", "Open: it is old."]
-    assert failed_parts(made_outcome(verdict="inconclusive", answers=(held, unsure))) == ["Open: it is old."]
-    assert failed_parts(made_outcome(answers=(held, held))) == []
-    assert failed_parts(made_outcome(verdict="inconclusive", answers=(unsure,))) == []  # it is the claim itself
+    both = reported(verdict="contradicted", answers=(held, against, unsure))
+    assert both.failed_parts == ["Does not hold: it is warm.", "Open: it is old."]
+    assert reported(verdict="inconclusive", answers=(held, unsure)).failed_parts == ["Open: it is old."]
+    assert reported(answers=(held, held)).failed_parts == []
+    assert reported(verdict="inconclusive", answers=(unsure,)).failed_parts == []  # it is the claim itself
 
 
 def test_failed_parts_follow_the_meaning_of_the_verdict() -> None:

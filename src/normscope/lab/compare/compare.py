@@ -9,16 +9,8 @@ from typing import Any, Literal
 from normscope.checks import as_path, check_flags, check_positive_int, check_positive_number, is_integer, short_repr
 from normscope.errors import ConfigError
 from normscope.lab.claim import check_max_seeds
-from normscope.lab.compare.comparison import (
-    AUTO_LRS,
-    Comparison,
-    ComparisonPlan,
-    check_buildable,
-    combinations,
-    comparison,
-    one_step,
-    timing_trials,
-)
+from normscope.lab.compare import comparison as study
+from normscope.lab.compare.comparison import Comparison, ComparisonPlan, one_step
 from normscope.lab.compare.ranking import ranking, summarize, too_few_seeds
 from normscope.lab.compare.report import comparison_page, heading, notices, table, timing
 from normscope.lab.progress import lab_progress
@@ -113,10 +105,10 @@ def _plan(
     check_max_seeds(seeds)
     for one in () if auto else lr:
         check_positive_number(lr=one)
-    lrs = AUTO_LRS if auto else tuple(sorted({*map(float, lr)}))
+    lrs = study.AUTO_LRS if auto else tuple(sorted({*map(float, lr)}))
     check_workers(workers)
-    variants = combinations(choices, preset)
-    check_buildable(variants)  # before creating the folder
+    variants = study.combinations(choices, preset)
+    study.check_buildable(variants)  # before creating the folder
     plan = ComparisonPlan(variants, lrs, auto, seeds, minutes, workers)
     check_time_budget(list(variants.values()), plan.stages, 60 * minutes, workers)
     return plan
@@ -125,11 +117,11 @@ def _plan(
 def _run(plan: ComparisonPlan, folder: Path, ray: bool, quiet: bool) -> Comparison:
     store = Store(folder)
     with lab_progress({"comparison": plan.work}, quiet) as watch:
-        studies = {"comparison": comparison(plan)}
+        studies = {"comparison": study.comparison(plan)}
         found, errors = run_studies(store, studies, _PlannedProgress(watch), plan.workers, ray)
     for error in errors.values():
         if isinstance(error, TimeBudgetError):  # the machine may be less busy next time
-            for trial in timing_trials(plan):
+            for trial in study.timing_trials(plan):
                 store.delete(trial)
         raise error
     return found["comparison"]

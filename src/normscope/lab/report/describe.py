@@ -68,7 +68,14 @@ class ClaimReport:
 
     @cached_property
     def deciding(self) -> Answer:
-        return deciding_answer(self.outcome)
+        """The answer with the outcome's verdict that supports the claim least.
+
+        That is the weakest part of a supported claim, the strongest evidence against a contradicted one, and the part
+        furthest from support of an inconclusive one. Answers with seed noise come first, then those that must hold for
+        every seed, then equality up to rounding, whose margins span orders of magnitude.
+        """
+        found = [one for one in self.outcome.answers if one.verdict == self.outcome.verdict]
+        return min(found, key=lambda one: (one.every_seed, one.every_seed and one.threshold <= ROUNDING, _margin(one)))
 
     @property
     def facts(self) -> str:
@@ -105,7 +112,15 @@ class ClaimReport:
             return [self.claim.withdrawn, *([] if self.outdated else remark)]
         if self.outdated:
             return []
-        return [self.claim.meaning(self.outcome.verdict), *failed_parts(self.outcome), *remark]
+        return [self.claim.meaning(self.outcome.verdict), *self.failed_parts, *remark]
+
+    @property
+    def failed_parts(self) -> list[str]:
+        """The parts that are contradicted or inconclusive; empty for a claim of one part."""
+        answers = self.outcome.answers if len(self.outcome.answers) > 1 else ()
+        labels: dict[str, Verdict] = {"Does not hold": "contradicted", "Open": "inconclusive"}
+        parts = {label: [one.text for one in answers if one.verdict == kind] for label, kind in labels.items()}
+        return [f"{label}: {'; '.join(texts)}." for label, texts in parts.items() if texts]
 
     @property
     def details(self) -> dict[str, str]:
@@ -162,9 +177,7 @@ def format_interval(interval: Interval, unit: str = "", label: str = "") -> str:
     >>> format_interval(Interval(2.0, -math.inf, math.inf))
     '2.00 (one seed: no interval)'
     """
-    ends = format_range(interval)
-    if label:
-        ends = f"{label}: {ends}"
+    ends = f"{label}: {format_range(interval)}" if label else format_range(interval)
     if math.isinf(interval.low):
         ends = "one seed: no interval"
     return f"{format_number(interval.middle)} ({ends}){f' {unit}' if unit else ''}"
@@ -199,26 +212,6 @@ def format_answer(answer: Answer) -> str:
     return f"{format_effect(answer)}; threshold: {format_threshold(answer)}"
 
 
-def deciding_answer(outcome: Outcome) -> Answer:
-    """Return the answer with the outcome's verdict that supports the claim least.
-
-    That is the weakest part of a supported claim, the strongest evidence against a contradicted one, and the part
-    furthest from support of an inconclusive one. Answers with seed noise come first, then those that must hold for
-    every seed, then equality up to rounding, whose margins span orders of magnitude.
-    """
-    found = [answer for answer in outcome.answers if answer.verdict == outcome.verdict]
-    return min(found, key=lambda one: (one.every_seed, one.every_seed and one.threshold <= ROUNDING, _margin(one)))
-
-
-def failed_parts(outcome: Outcome) -> list[str]:
-    """Name the parts that are contradicted or inconclusive; empty for a claim of one part."""
-    if len(outcome.answers) == 1:
-        return []
-    labels: dict[str, Verdict] = {"Does not hold": "contradicted", "Open": "inconclusive"}
-    parts = {label: [one.text for one in outcome.answers if one.verdict == kind] for label, kind in labels.items()}
-    return [f"{label}: {'; '.join(texts)}." for label, texts in parts.items() if texts]
-
-
 def _margin(answer: Answer) -> float:
     """How far the effect lies on the claimed side of the threshold; negative on the other side.
 
@@ -241,8 +234,7 @@ def format_seeds(outcome: Outcome) -> str:
 
 def describe_text(outcome: Outcome) -> str:
     """Name the training text; empty if there was none."""
-    texts = [settings["text"] for settings in outcome.settings.values() if "text" in settings]
-    if not texts:
+    text = next((settings["text"] for settings in outcome.settings.values() if "text" in settings), None)
+    if text is None:
         return ""
-    text = texts[0]
     return BUILT_IN if text == STORIES else f"{text['name']} (sha256 {text['sha256'][:12]})"

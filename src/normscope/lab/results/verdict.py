@@ -97,17 +97,8 @@ def answer(question: Question, runs: Sequence[BySeed], questions: int = 1) -> An
     confidence = None if question.every_seed else bonferroni_confidence(questions)
     interval = extremes(effects) if confidence is None else confidence_interval(effects, confidence)
     decided = _decide(interval, question.threshold, question.side, every_seed=question.every_seed)
-    return Answer(
-        text=question.text,
-        threshold=question.threshold,
-        side=question.side,
-        unit=question.unit,
-        effects=effects,
-        interval=interval,
-        verdict=decided,
-        every_seed=question.every_seed,
-        confidence=confidence,
-    )
+    asked = question.text, question.threshold, question.side, question.unit
+    return Answer(*asked, effects, interval, decided, question.every_seed, confidence)
 
 
 def _decide(interval: Interval, threshold: float, side: Side, *, every_seed: bool) -> Verdict:

@@ -6,7 +6,6 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -15,26 +14,12 @@ from typing import Any
 from normscope.errors import ConfigError
 
 PACKAGE = Path(__file__).parents[2]
+DATA = ("batches.py", "shuffle.py", "stories", "token_file.py", "tokenizers")
+TRAINING = ("config.py", "optimizers", "running_statistics.py", "schedule.py", "trainer.py", "validation.py")
 SHARED_SOURCES = (
-    "checks.py",
-    "scope",
-    "ops",
-    "blocks",
-    "models",
-    "data/batches.py",
-    "data/shuffle.py",
-    "data/stories",
-    "data/token_file.py",
-    "data/tokenizers",
-    "runtime/rng.py",
-    "training/config.py",
-    "training/validation.py",
-    "training/optimizers",
-    "training/schedule.py",
-    "training/running_statistics.py",
-    "training/trainer.py",
-    "lab/running/trial.py",
-    "lab/trials",
+    *("checks.py", "scope", "ops", "blocks", "models", "runtime/rng.py", "lab/running/trial.py", "lab/trials"),
+    *(f"data/{name}" for name in DATA),
+    *(f"training/{name}" for name in TRAINING),
 )
 """Code that any trial may use. When it changes, cached metrics are no longer valid."""
 CLAIMS = "lab/claims"
@@ -54,9 +39,8 @@ class CodeSnapshot:
 
     def __init__(self, package: Path = PACKAGE) -> None:
         self._package = package
-        self._shared = [self._name(path) for source in SHARED_SOURCES for path in sorted(_files(package / source))]
-        claims = [self._name(path) for path in _files(package / CLAIMS)]
-        self._code = {name: self._code_in(name) for name in (*self._shared, *claims)}
+        self._shared = [name for source in SHARED_SOURCES for name in self._names(package / source)]
+        self._code = {name: self._code_in(name) for name in (*self._shared, *self._names(package / CLAIMS))}
         self._loaded = self._modules()
 
     def digest(self, module: str) -> str:
@@ -77,10 +61,12 @@ class CodeSnapshot:
     def _modules(self) -> set[str]:
         """Files of the package's loaded modules."""
         inside = f"{self._package.name}."
-        found = [
-            getattr(module, "__file__", None) for name, module in [*sys.modules.items()] if name.startswith(inside)
-        ]
-        return {self._name(Path(file)) for file in found if file and Path(file).is_relative_to(self._package)}
+        modules = [module for name, module in [*sys.modules.items()] if name.startswith(inside)]
+        files = [Path(file) for module in modules if (file := getattr(module, "__file__", None))]
+        return {self._name(file) for file in files if file.is_relative_to(self._package)}
+
+    def _names(self, path: Path) -> list[str]:
+        return sorted(map(self._name, path.rglob("*.py") if path.is_dir() else [path]))
 
     def _name(self, path: Path) -> str:
         return path.relative_to(self._package).as_posix()
@@ -153,7 +139,3 @@ def _is_prose(node: ast.stmt) -> bool:
     if isinstance(node, ast.Assign):
         return any(isinstance(target, ast.Name) and target.id == "EXPERIMENT" for target in node.targets)
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-
-
-def _files(path: Path) -> Iterable[Path]:
-    return path.rglob("*.py") if path.is_dir() else [path]

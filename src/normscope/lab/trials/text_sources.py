@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ def text_folder(folder: Path | None) -> Iterator[None]:
 
 def store_text(path: str | Path, folder: Path) -> dict[str, str]:
     """Copy a text into the lab's folder; return its reference for settings, by name and digest."""
-    content = _read(path)
+    content = _read(path, "the path of a text file")
     if len(content) < MIN_BYTES:
         raise CorpusError(f"{path} has {len(content):,} bytes, at least {MIN_BYTES:,} are needed\nfix: add text")
     digest = hashlib.sha256(content).hexdigest()
@@ -67,7 +68,7 @@ def store_text(path: str | Path, folder: Path) -> dict[str, str]:
 def non_utf8_notice(path: str | Path) -> str | None:
     """Return a notice if a file is not UTF-8 text, which can be trained on but is rarely intended."""
     try:
-        _read(path).decode()
+        _read(path, "").decode()
     except UnicodeDecodeError:
         return f"{path} is not UTF-8 text; training uses its raw bytes"
     except FileError:  # `store_text` reports it
@@ -75,9 +76,9 @@ def non_utf8_notice(path: str | Path) -> str | None:
     return None
 
 
-def _read(path: str | Path) -> bytes:
+def _read(path: str | Path, fix: str) -> bytes:
     """Read a regular file of limited size: it is read more than once, so it cannot be a pipe."""
-    with reraise_as(FileError, "the path of a text file"), open_regular(path) as file:
+    with reraise_as(FileError, fix), open_regular(path) as file:
         return read_limited(file, path, MAX_BYTES)
 
 
@@ -93,19 +94,14 @@ def _stories() -> ByteCorpus:
 
 
 def _story_bytes(series: int, size: int) -> bytes:
-    text = bytearray()
-    for story in stories(series):
-        text += story.text.encode() + b"\n\n"
-        if len(text) >= size:
-            break
-    return bytes(text[:size])
+    told = chain.from_iterable(story.text.encode() + b"\n\n" for story in stories(series))
+    return bytes(islice(told, size))
 
 
 @cache
 def _stored(folder: str, digest: str) -> ByteCorpus:
     path = Path(folder) / f"{digest}.txt"
-    with reraise_as(FileError, "pass the text file again"), open_regular(path) as file:
-        content = read_limited(file, path, MAX_BYTES)
+    content = _read(path, "pass the text file again")
     if hashlib.sha256(content).hexdigest() != digest:
         raise FileError(f"{path} has changed since it was stored\nfix: pass the text file again")
     held_out = min(VALIDATION_BYTES, len(content) // 10)
@@ -113,9 +109,8 @@ def _stored(folder: str, digest: str) -> ByteCorpus:
 
 
 def _encode(train: bytes, validation: bytes) -> ByteCorpus:
-    used = np.unique(np.frombuffer(train + validation, dtype=np.uint8))
-    numbers = np.zeros(256, dtype=np.uint8)
+    content = np.frombuffer(train + validation, dtype=np.uint8)
+    used, numbers = np.unique(content), np.zeros(256, dtype=np.uint8)
     numbers[used] = np.arange(len(used), dtype=np.uint8)
-    return ByteCorpus(
-        numbers[np.frombuffer(train, dtype=np.uint8)], numbers[np.frombuffer(validation, dtype=np.uint8)], len(used)
-    )
+    tokens = numbers[content]
+    return ByteCorpus(tokens[: len(train)], tokens[len(train) :], len(used))

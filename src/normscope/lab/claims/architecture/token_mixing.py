@@ -34,23 +34,19 @@ def measure(settings: lab.Settings, seed: int) -> lab.Metrics:
     run, x, other = _build(settings)
     with torch.no_grad():
         before = run(x)
-        moved = []
+        moved = torch.zeros(TOKENS, TOKENS)  # replaced token, output position
         for j in range(TOKENS):
-            changed = x.clone()
-            changed[:, j] = other[:, j]
-            distance = (run(changed) - before).square().mean((0, 2)).sqrt()
-            moved.append((distance / rms(before)).tolist())
-    pairs = [(j, t) for j in range(TOKENS) for t in range(TOKENS)]  # replaced token, output position
-
-    def share(those: list[tuple[int, int]]) -> float:
-        return len([1 for j, t in those if moved[j][t] > VISIBLE]) / len(those)
-
+            replaced = x.clone()
+            replaced[:, j] = other[:, j]
+            moved[j] = (run(replaced) - before).square().mean((0, 2)).sqrt() / rms(before)
+    changed, others = moved > VISIBLE, ~torch.eye(TOKENS, dtype=torch.bool)
+    from_there_on = torch.ones(TOKENS, TOKENS, dtype=torch.bool).triu()
     return {
-        "others": max(moved[j][t] for j, t in pairs if j != t),
-        "earlier": max(moved[j][t] for j, t in pairs if t < j),
-        "share_of_others": share([(j, t) for j, t in pairs if j != t]),
-        "share_from_there_on": share([(j, t) for j, t in pairs if t >= j]),
-        "changed": [(j, t) for j, t in pairs if moved[j][t] > VISIBLE],
+        "others": moved[others].max().item(),
+        "earlier": moved[~from_there_on].max().item(),
+        "share_of_others": changed[others].double().mean().item(),
+        "share_from_there_on": changed[from_there_on].double().mean().item(),
+        "changed": changed.nonzero().tolist(),
     }
 
 
@@ -75,15 +71,13 @@ def _build(settings: lab.Settings) -> tuple[Callable[[Tensor], Tensor], Tensor, 
 def questions(budget: lab.Budget) -> list[lab.Question]:
     models, named = list(PRESETS), ", ".join(PRESETS)
     still, moving = "no logits change when a later token is replaced", "all logits from that token on change"
-    share = "(share of pairs)"
+    share, leaks = "(share of pairs)", "with a norm over time, logits change when a later token is replaced"
     return [
         lab.largest("MLP: no token's output changes when another token is replaced", "others", ROUNDING, ["MLP"]),
         lab.smallest(f"attention: every token's output does {share}", "share_of_others", ALL, ["attention"]),
         lab.largest(f"{named}: {still}", "earlier", ROUNDING, models),
         lab.smallest(f"{named}: {moving} {share}", "share_from_there_on", ALL, models),
-        lab.smallest(
-            "with a norm over time, logits change when a later token is replaced", "earlier", VISIBLE, [LEAKING]
-        ),
+        lab.smallest(leaks, "earlier", VISIBLE, [LEAKING]),
     ]
 
 

@@ -10,15 +10,7 @@ from torch import Tensor, nn
 from normscope.blocks.initialization import Initialization
 from normscope.blocks.linear import Linear
 from normscope.lab import toolkit as lab
-from normscope.lab.trials.images import (
-    CLASSES,
-    SIZE,
-    UNIFORM_GUESS,
-    UNIFORM_LOSS,
-    evaluate_digits,
-    load_digits,
-    train_steps,
-)
+from normscope.lab.trials.images import CLASSES, UNIFORM_GUESS, UNIFORM_LOSS, evaluate_digits, load_digits, train_steps
 from normscope.lab.trials.measuring import thinned
 
 UNITS: Mapping[str, tuple[type[nn.Module], float, float]] = {
@@ -55,7 +47,7 @@ def measure(settings: lab.Settings, seed: int) -> lab.Metrics:
     unit, gain, edge = UNITS[settings["unit"]]
     images = digits.test_images.flatten(1)
     by_gain = [(g, _saturated([images @ _layer(settings, g, images.shape[1], 0, seed).weight.T], edge)) for g in GAINS]
-    layers = [_layer(settings, gain, SIZE**2, 0, seed)]
+    layers = [_layer(settings, gain, images.shape[1], 0, seed)]
     layers += [_layer(settings, gain, settings["width"], i, seed) for i in range(1, settings["hidden"])]
     head = Linear(settings["width"], CLASSES)
     inputs, x = [], images

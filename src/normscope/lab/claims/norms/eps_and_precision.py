@@ -67,10 +67,9 @@ def questions(budget: lab.Budget) -> list[lab.Question]:
         text = f"1e-20 protects nothing in {dtype}, {layer}: share of constant tokens that become zeros"
         return lab.largest(text, "kept 1e-20", LOST, [f"{implementation} {dtype}"])
 
-    layers = in_both("float32")
     broken = "without eps every constant token becomes NaN, in the layers, in float32"
     return [
-        lab.smallest(broken, "broken 0", ALL, layers),
+        lab.smallest(broken, "broken 0", ALL, in_both("float32")),
         lab.smallest("and in plain code too, in float32", "broken 0", ALL, [f"{PLAIN} float32"]),
         lab.smallest("with 1e-5 every constant token becomes zeros, in every dtype", "kept 1e-5", ALL),
         *(lost(by, dtype) for by in (PLAIN, "torch", "normscope") for dtype in HALVES),
@@ -94,15 +93,14 @@ def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
     ]
     largest = []
     for i, by in enumerate(IMPLEMENTATIONS):
-        finite = [(at, f"{by} {dtype}") for at, dtype in enumerate(DTYPES)]
-        finite = [(at, variant) for at, variant in finite if max(runs.values(variant, "broken 1e-20")) == 0]
+        variants = enumerate(f"{by} {dtype}" for dtype in DTYPES)
+        finite = [(at, variant) for at, variant in variants if max(runs.values(variant, "broken 1e-20")) == 0]
         largest.append(dots(by, [(at, max(runs.values(name, "largest 1e-20"))) for at, name in finite], i, 3))
-    names, dtypes = list(EPSILONS), list(DTYPES)
-    value, title = "should be 0", "Largest output of a constant token at 1e-20 (no dot: NaN)"
+    title = "Largest output of a constant token at 1e-20 (no dot: NaN)"
     plain, axes = "Plain code in float16 (no dot: NaN or 0)", ("variance of x", "rms of the output")
     return [
-        lab.Chart("Constant tokens that become zeros", "eps", "share", kept, categories=names, y_from_zero=True),
-        lab.Chart(title, "dtype", value, largest, categories=dtypes, y_from_zero=True),
+        lab.Chart("Constant tokens that become zeros", "eps", "share", kept, (), [*EPSILONS], y_from_zero=True),
+        lab.Chart(title, "dtype", "should be 0", largest, (), DTYPES, y_from_zero=True),
         lab.Chart(plain, *axes, sizes, log_x=True, log_y=True),
     ]
 

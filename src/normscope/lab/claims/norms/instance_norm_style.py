@@ -14,7 +14,7 @@ from normscope.lab.trials.layers import LIBRARIES, in_both, library_variants, rm
 IMAGES, CHANNELS, SIZE = 8, 3, 16
 OFFSETS = (-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0)
 CONTRASTS = (0.25, 0.5, 0.7, 1.0, 1.4, 2.0, 4.0)
-NORMS = ("InstanceNorm", "BatchNorm", "LayerNorm")
+NORMS = {"InstanceNorm": "InstanceNorm2d", "BatchNorm": "BatchNorm2d", "LayerNorm": "LayerNorm"}
 PADDINGS = {"zeros": "constant", "reflections": "reflect"}
 """And the mode of torch's pad."""
 GONE = 1e-3
@@ -30,11 +30,8 @@ def variants(budget: lab.Budget) -> lab.Variants:
 def measure(settings: lab.Settings, seed: int) -> lab.Metrics:
     """Change brightness or contrast of one image of a batch, in all channels or in one; measure its output's change."""
     library: Any = LIBRARIES[settings["library"]]
-    layer = {
-        "InstanceNorm": lambda: library.InstanceNorm2d(CHANNELS),
-        "BatchNorm": lambda: library.BatchNorm2d(CHANNELS),
-        "LayerNorm": lambda: library.LayerNorm((CHANNELS, SIZE, SIZE)),
-    }[settings["norm"]]()
+    size: Any = (CHANNELS, SIZE, SIZE) if settings["norm"] == "LayerNorm" else CHANNELS
+    layer = getattr(library, NORMS[settings["norm"]])(size)
     rng = torch.Generator().manual_seed(seed)
     x = F.interpolate(torch.randn(IMAGES, CHANNELS, 5, 5, generator=rng), size=(SIZE, SIZE), mode="bicubic")
     x = (x - x.mean()) / x.std()
@@ -54,21 +51,22 @@ def measure(settings: lab.Settings, seed: int) -> lab.Metrics:
     image = x[0]
     middle = image.mean(dim=(1, 2), keepdim=True)
     one_channel = torch.tensor([1.0, 0.0, 0.0]).reshape(-1, 1, 1)
-    brightness = [(by, moved(image + by)) for by in OFFSETS]
-    contrast = [(by, moved(image.mean() + by * (image - image.mean()))) for by in CONTRASTS]
-    tint = [(by, moved(image + by * one_channel)) for by in OFFSETS]
-    own_contrast = [(by, moved(middle + (1 + (by - 1) * one_channel) * (image - middle))) for by in CONTRASTS]
+    curves = {
+        "brightness": [(by, moved(image + by)) for by in OFFSETS],
+        "contrast": [(by, moved(image.mean() + by * (image - image.mean()))) for by in CONTRASTS],
+        "tint": [(by, moved(image + by * one_channel)) for by in OFFSETS],
+        "own_contrast": [(by, moved(middle + (1 + (by - 1) * one_channel) * (image - middle))) for by in CONTRASTS],
+    }
     padded = {
         f"padded {padding}": [(by, moved(image + by, partial(after_convolution, padding=padding))) for by in OFFSETS]
         for padding in PADDINGS
     }
-    curves = {"brightness": brightness, "contrast": contrast, "tint": tint, "own_contrast": own_contrast}
     return {
         **curves,
         **padded,
         "most": max(change for curve in curves.values() for _, change in curve),
-        "brighter": dict(brightness)[1.0],
-        "doubled": dict(contrast)[2.0],
+        "brighter": dict(curves["brightness"])[1.0],
+        "doubled": dict(curves["contrast"])[2.0],
         "most behind reflections": max(change for _, change in padded["padded reflections"]),
         "brighter behind zeros": dict(padded["padded zeros"])[1.0],
     }

@@ -78,11 +78,10 @@ def questions(budget: lab.Budget) -> list[lab.Question]:
         identity("size", "eps 0: the rms of every output token is 1"),
     ]
     for name in EPSILONS:
-        asked += [
-            identity(f"off {name}", f"eps {name}: the output has an rms of k / sqrt(k² + eps)"),
-            lab.largest(f"eps {name}: at {FAR:g} sqrt(eps) it is still close to RMSNorm(x)", f"far {name}", NEARLY),
-            lab.smallest(f"eps {name}: at a tenth of sqrt(eps) it is not", f"near {name}", DIFFERENT),
-        ]
+        asked.append(identity(f"off {name}", f"eps {name}: the output has an rms of k / sqrt(k² + eps)"))
+        close = f"eps {name}: at {FAR:g} sqrt(eps) it is still close to RMSNorm(x)"
+        asked.append(lab.largest(close, f"far {name}", NEARLY))
+        asked.append(lab.smallest(f"eps {name}: at a tenth of sqrt(eps) it is not", f"near {name}", DIFFERENT))
     return [
         *asked,
         lab.largest("no shape changes (number of shapes that did)", "shapes", 0.5),

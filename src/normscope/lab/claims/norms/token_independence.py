@@ -42,19 +42,17 @@ def measure(settings: lab.Settings, seed: int) -> lab.Metrics:
         layer.eval()
 
     before = norm(x)
-    own_sample, other_sample = torch.ones(BATCH, TOKENS, dtype=torch.bool), torch.ones(BATCH, TOKENS, dtype=torch.bool)
-    own_sample[0, 3], own_sample[1:] = False, False  # the other tokens of the sequence
-    other_sample[0] = False
+    others = torch.ones(BATCH, TOKENS, dtype=torch.bool)
+    others[0, 3] = False
+    first = (torch.arange(BATCH) == 0)[:, None].expand(BATCH, TOKENS)
+    own_sample, other_sample = others & first, others & ~first  # the other tokens of the sequence, and of the batch
 
     def with_token(size: float) -> Tensor:
         changed = x.clone()
         changed[0, 3] = size * new_token
         return norm(changed)
 
-    changed = x.clone()
-    changed[0] = LARGE * new_sample
-    with_sample, with_large = norm(changed), with_token(LARGE)
-    others = own_sample | other_sample
+    with_sample, with_large = norm(torch.cat([LARGE * new_sample[None], x[1:]])), with_token(LARGE)
     return {
         "by_token": rms_difference(with_large[own_sample], before[own_sample]),
         "by_sample": rms_difference(with_sample[other_sample], before[other_sample]),
