@@ -5,14 +5,7 @@ from collections.abc import Sequence
 
 from normscope.errors import FileError
 from normscope.lab.claim import Claim, Kind
-from normscope.lab.report.describe import (
-    BUILT_IN,
-    OUTDATED,
-    ClaimReport,
-    describe_text,
-    format_answer,
-    notices,
-)
+from normscope.lab.report.describe import BUILT_IN, OUTDATED, ClaimReport, describe_text, format_answer, notices
 from normscope.lab.results.outcome import Outcome
 from normscope.render.formatting import one_line, pluralize
 

@@ -15,7 +15,7 @@ from normscope.lab.claim import Measure, Settings
 from normscope.lab.running.code_version import LIBRARIES, code_digest, digest, processor, snapshot
 from normscope.lab.trials.text_sources import text_folder
 from normscope.storage.files import make_folder, with_checksum, write_atomically
-from normscope.storage.json_files import LARGE_FILE_BYTES, StrictStruct, read_json
+from normscope.storage.json_files import LARGE_FILE_BYTES, read_json
 
 
 @dataclass(frozen=True)
@@ -114,15 +114,6 @@ def _plain(value: Any, name: str) -> Any:
     raise NonFiniteError(f"{name} is a {type(value).__name__}, expected numbers, strings or lists of these")
 
 
-class _StoredTrial(StrictStruct):
-    measure: str
-    settings: dict[str, Any]
-    seed: int
-    metrics: dict[str, Any]
-    seconds: float
-    code_digest: str
-
-
 class Store:
     """A folder of finished trials, one file each, so that an interrupted run resumes where it stopped.
 
@@ -137,13 +128,11 @@ class Store:
 
     def load(self, trial: LabTrial) -> TrialResult | None:
         """Return the result of an earlier run; None if there is none or its file is damaged."""
-        fix = "run the trial again"
+        path, fix = self._path(trial), "run the trial again"
         try:
-            stored = read_json(self._path(trial), _StoredTrial, fix=fix, max_bytes=LARGE_FILE_BYTES, checksum=True)
+            return read_json(path, TrialResult, fix=fix, max_bytes=LARGE_FILE_BYTES, checksum=True)
         except FileError:
             return None  # the trial runs again
-        same = stored.settings == json.loads(json.dumps(trial.settings))
-        return TrialResult(stored.metrics, stored.seconds, stored.code_digest) if same else None
 
     def save(self, trial: LabTrial, result: TrialResult) -> None:
         """Store a result; refuse one that was computed by other code than it would be looked up by."""

@@ -17,21 +17,11 @@ REPEATS = {64: 20, 256: 20, 512: 12, 1024: 6, 2048: 4}
 LARGEST = max(REPEATS)
 EQUAL = 1.0
 """Cheaper means less time, by however little; how much is saved is left to the reader."""
-
-
-def _torch_normal(weight: Tensor) -> None:
-    nn.init.trunc_normal_(weight, std=0.02, a=-0.06, b=0.06)
-
-
-def _leave_uninitialized(weight: Tensor) -> None:
-    """Allocation only."""
-
-
 FILLS: Mapping[str, Callable[[Tensor], object]] = {
-    "nothing": _leave_uninitialized,
+    "nothing": lambda weight: weight,  # allocation only
     "ones": nn.init.ones_,
     "normscope's normal": GLOROT_TRUNCATED.fill_,
-    "torch's normal": _torch_normal,
+    "torch's normal": partial(nn.init.trunc_normal_, std=0.02, a=-0.06, b=0.06),
 }
 """What follows the allocation; all but the first write every entry."""
 ASKED = {
