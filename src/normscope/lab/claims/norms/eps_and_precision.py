@@ -99,8 +99,8 @@ def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
     title = "Largest output of a constant token at 1e-20 (no dot: NaN)"
     plain, axes = "Plain code in float16 (no dot: NaN or 0)", ("variance of x", "rms of the output")
     return [
-        lab.Chart("Constant tokens that become zeros", "eps", "share", kept, (), [*EPSILONS], y_from_zero=True),
-        lab.Chart(title, "dtype", "should be 0", largest, (), DTYPES, y_from_zero=True),
+        lab.Chart("Constant tokens that become zeros", "eps", "share", kept, categories=[*EPSILONS], y_from_zero=True),
+        lab.Chart(title, "dtype", "should be 0", largest, categories=DTYPES, y_from_zero=True),
         lab.Chart(plain, *axes, sizes, log_x=True, log_y=True),
     ]
 

@@ -12,7 +12,7 @@ from normscope.lab.results.outcome import Outcome, load_outcome
 from normscope.lab.running.run_claims import claim_trials
 from normscope.lab.running.trial import LabTrial, TrialResult
 
-COMMITTED = Path(__file__).parents[3] / "docs" / "lab"
+COMMITTED = Path(__file__).parents[2] / "docs" / "lab"
 
 
 def trials_of(outcome: Outcome) -> list[float]:
