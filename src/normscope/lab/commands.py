@@ -82,8 +82,7 @@ def write_lab_report(out: str | Path = DEFAULT_FOLDER, *, markdown: bool = False
     Returns:
         The pages that were written, and the names of claims that changed since their results.
     """
-    from normscope.lab.report.markdown import lab_markdown
-    from normscope.lab.report.page import lab_page
+    from normscope.lab.report.page import lab_markdown, lab_page
 
     folder = as_path(out, "a lab folder")
     found = [(claim, outcome) for claim, outcome in list_claims(folder) if isinstance(outcome, Outcome)]
