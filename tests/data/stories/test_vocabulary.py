@@ -7,14 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from normscope.data.stories.load import parse_rules
-from normscope.data.stories.template import (
-    Alternatives,
-    PlainText,
-    RuleReference,
-    SlotDraw,
-    SlotReference,
-    parse_template,
-)
+from normscope.data.stories.template import Template, parse_template
 from normscope.data.stories.vocabulary import Categorical, Word, WordTable
 from normscope.errors import ConfigError
 
@@ -77,17 +70,27 @@ def test_duplicate_words_are_rejected() -> None:
         table.check_distinct("he")
 
 
+def parts(template: Template) -> list[object]:
+    """The groups that each token of a template has, with its options as lists."""
+    return [
+        [parts(option) for option in part]
+        if isinstance(part, tuple)
+        else {name: text for name, text in part.groupdict().items() if text is not None}
+        for part in template
+    ]
+
+
 def test_template_syntax() -> None:
-    assert parse_template("A{x}{x.he}{x=t}{y=x.f as a}{z=t as b not x}<r 1>[|b[c]]") == (
-        PlainText("A"),
-        SlotReference("x", ""),
-        SlotReference("x", "he"),
-        SlotDraw("x", "t", "", None),
-        SlotDraw("y", "x.f", "a", None),
-        SlotDraw("z", "t", "b", "x"),
-        RuleReference("r 1"),
-        Alternatives(((), (PlainText("b"), Alternatives(((PlainText("c"),),))))),
-    )
+    assert parts(parse_template("A{x}{x.he}{x=t}{y=x.f as a}{z=t as b not x}<r 1>[|b[c]]")) == [
+        {"plain": "A"},
+        {"slot": "x"},
+        {"slot": "x", "slot_form": "he"},
+        {"drawn": "x", "source": "t"},
+        {"drawn": "y", "source": "x.f", "form": "a"},
+        {"drawn": "z", "source": "t", "form": "b", "unlike": "x"},
+        {"rule": "r 1"},
+        [[], [{"plain": "b"}, [[{"plain": "c"}]]]],
+    ]
     assert parse_template("") == ()
 
 

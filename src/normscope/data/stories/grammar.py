@@ -3,18 +3,11 @@
 Generating a story, parsing one, and computing the entropy are three traversals of the same graph.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from normscope.data.stories.template import (
-    Alternatives,
-    PlainText,
-    RuleReference,
-    SlotDraw,
-    SlotReference,
-    Template,
-    parse_template,
-)
+from normscope.data.stories.template import Template, parse_template
 from normscope.data.stories.vocabulary import Categorical, Word, WordTable
 from normscope.errors import ConfigError
 
@@ -109,17 +102,16 @@ class Grammar:
     def _template(self, template: Template, after: GrammarNode, within: tuple[str, ...]) -> GrammarNode:
         """Build a template's nodes from its end to its start. `within` lists the rules that are being expanded."""
         for part in reversed(template):
-            match part:
-                case PlainText(text):
-                    after = self._add(TextNode(text, after))
-                case SlotReference(slot, form):
-                    after = self._add(SlotNode(slot, form, after))
-                case SlotDraw():
-                    after = self._add(self._draw(part, after))
-                case Alternatives(options):
-                    after = self._branch(options, after, within)
-                case RuleReference(rule):
-                    after = self._rule(rule, after, within)
+            if isinstance(part, tuple):
+                after = self._branch(part, after, within)
+            elif part["plain"]:
+                after = self._add(TextNode(part["plain"], after))
+            elif part["rule"]:
+                after = self._rule(part["rule"], after, within)
+            elif part["slot"]:
+                after = self._add(SlotNode(part["slot"], part["slot_form"] or "", after))
+            else:
+                after = self._add(self._draw(part, after))
         return after
 
     def _branch(self, options: Sequence[Template], after: GrammarNode, within: tuple[str, ...]) -> GrammarNode:
@@ -135,17 +127,17 @@ class Grammar:
             )
         return self._branch(self._rules[rule], after, (*within, rule))
 
-    def _draw(self, part: SlotDraw, after: GrammarNode) -> DrawNode:
-        owner, _, name = part.source.rpartition(".")
+    def _draw(self, token: re.Match[str], after: GrammarNode) -> DrawNode:
+        slot, source, form, unlike = token["drawn"], token["source"], token["form"] or "", token["unlike"]
+        owner, _, name = source.rpartition(".")
         if not owner:
             if name not in self._tables:
                 raise ConfigError(f"there is no table {name!r}\nfix: use one of {', '.join(sorted(self._tables))}")
-            table = self._tables[name]
-            table.check_distinct(part.form)
-            return DrawNode(part.slot, part.form, table, part.unlike, None, after)
-        if part.unlike is not None:
+            self._tables[name].check_distinct(form)
+            return DrawNode(slot, form, self._tables[name], unlike, None, after)
+        if unlike is not None:
             raise ConfigError(
-                f"{{{part.slot}={part.source}}} depends on two slots, {owner} and {part.unlike}\n"
+                f"{{{slot}={source}}} depends on two slots, {owner} and {unlike}\n"
                 f"fix: depend on one slot only, so that the entropy can be computed"
             )
-        return DrawNode(part.slot, part.form, None, owner, name, after)
+        return DrawNode(slot, form, None, owner, name, after)

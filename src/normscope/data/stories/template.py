@@ -9,54 +9,13 @@ It was [warm|cold].                     one of several alternatives, the most fr
 """
 
 import re
-from dataclasses import dataclass
 
 from normscope.errors import ConfigError
 
+Template = tuple["re.Match[str] | tuple[Template, ...]", ...]
+"""The parts of a template: matches of `TOKEN`, and the options of each [...]."""
 
-@dataclass(frozen=True)
-class PlainText:
-    """Literal text."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class SlotDraw:
-    """`{slot=source as form not unlike}`. The source is a table, or `other.list` for a list of the word in a slot."""
-
-    slot: str
-    source: str
-    form: str
-    unlike: str | None
-
-
-@dataclass(frozen=True)
-class SlotReference:
-    """`{slot.form}`"""
-
-    slot: str
-    form: str
-
-
-@dataclass(frozen=True)
-class RuleReference:
-    """`<rule>`"""
-
-    rule: str
-
-
-@dataclass(frozen=True)
-class Alternatives:
-    """`[one|other]`"""
-
-    options: tuple["Template", ...]
-
-
-TemplatePart = PlainText | SlotDraw | SlotReference | RuleReference | Alternatives
-Template = tuple[TemplatePart, ...]
-
-_TOKEN = re.compile(
+TOKEN = re.compile(
     r"(?P<plain>[^][{}<>|]+)"
     r"|\{(?P<slot>\w+)(\.(?P<slot_form>\w+))?\}"
     r"|\{(?P<drawn>\w+)=(?P<source>\w+(\.\w+)?)( as (?P<form>\w+))?( not (?P<unlike>\w+))?\}"
@@ -68,44 +27,34 @@ _TOKEN = re.compile(
 def parse_template(text: str) -> Template:
     """Parse a template.
 
-    >>> parse_template("{hero} sat [down|still].")
-    (SlotReference(slot='hero', form=''), PlainText(text=' sat '), Alternatives(options=((PlainText(text='down'),), \
-(PlainText(text='still'),))), PlainText(text='.'))
+    >>> slot, text, (down, still), end = parse_template("{hero} sat [down|still].")
+    >>> slot["slot"], text["plain"], down[0]["plain"], still[0]["plain"], end["plain"]
+    ('hero', ' sat ', 'down', 'still', '.')
     """
-    stack: list[list[list[TemplatePart]]] = []  # for each open '[': the parts before it, then its options so far
-    parts: list[TemplatePart] = []
+    stack: list[list[Template]] = []  # for each open '[': the parts before it, then its options so far
+    parts: Template = ()
     position = 0
     while position < len(text):
-        token = _TOKEN.match(text, position)
+        token = TOKEN.match(text, position)
         if token is None:
             raise _syntax_error(text, position, f"unexpected {text[position : position + 12]!r}")
         position = token.end()
         if token["mark"] == "[":
             stack.append([parts])
-            parts = []
+            parts = ()
         elif token["mark"] is not None:
             if not stack:
                 raise _syntax_error(text, token.start(), f"{token['mark']!r} outside of [...]")
             stack[-1].append(parts)
-            parts = []
+            parts = ()
             if token["mark"] == "]":
                 before, *options = stack.pop()
-                parts = [*before, Alternatives(tuple(tuple(option) for option in options))]
+                parts = (*before, tuple(options))
         else:
-            parts.append(_part(token))
+            parts = (*parts, token)
     if stack:
         raise _syntax_error(text, len(text), "unclosed '['")
-    return tuple(parts)
-
-
-def _part(token: re.Match[str]) -> TemplatePart:
-    if token["plain"] is not None:
-        return PlainText(token["plain"])
-    if token["rule"] is not None:
-        return RuleReference(token["rule"])
-    if token["slot"] is not None:
-        return SlotReference(token["slot"], token["slot_form"] or "")
-    return SlotDraw(token["drawn"], token["source"], token["form"] or "", token["unlike"])
+    return parts
 
 
 def _syntax_error(text: str, position: int, problem: str) -> ConfigError:
