@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from normscope.data.documents import split_documents
-from normscope.data.tokenizers.bpe import train_bpe
+from normscope.data.tokenizers.huggingface import train_bpe
 
 seeded = settings(derandomize=True, deadline=None)
 

@@ -6,8 +6,7 @@ from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from normscope.data.tokenizers import ByteTokenizer, CharacterTokenizer, Tokenizer
-from normscope.data.tokenizers.bpe import train_bpe
-from normscope.data.tokenizers.huggingface import HuggingFaceTokenizer
+from normscope.data.tokenizers.huggingface import HuggingFaceTokenizer, train_bpe
 
 TEXT = "Die Katze läßt das Mausen nicht. 猫は寝る 🐈\u200d⬛ e\u0301 the cat sat on the mat, and the hat\n\n"
 

@@ -12,8 +12,7 @@ from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models, pre_tokenizers
 
 from normscope.data.tokenizers import load_tokenizer
-from normscope.data.tokenizers.bpe import train_bpe
-from normscope.data.tokenizers.huggingface import HuggingFaceTokenizer, bytes_to_unicode, token_bytes
+from normscope.data.tokenizers.huggingface import HuggingFaceTokenizer, bytes_to_unicode, token_bytes, train_bpe
 from normscope.errors import ConfigError, FileError, TokenError
 from tests.data.tokenizers.examples import TEXT, like_bert, like_gpt2, like_llama, saved
 
@@ -39,7 +38,7 @@ def test_texts_are_read_once_from_an_iterator() -> None:
 
 def test_training_is_deterministic() -> None:
     code = (
-        "from normscope.data.tokenizers.bpe import train_bpe; import hashlib\n"
+        "from normscope.data.tokenizers.huggingface import train_bpe; import hashlib\n"
         "texts = [f'the {i % 7} cat {i % 11} sat {i % 13}\\n' * 3 for i in range(300)]\n"
         "print(hashlib.sha256(train_bpe(texts, 400).to_json().encode()).hexdigest())"
     )
@@ -154,7 +153,7 @@ def test_a_missing_unknown_token_is_reported_when_needed() -> None:
 
 def test_a_fork_after_encoding_does_not_warn() -> None:
     code = (
-        "import os; from normscope.data.tokenizers.bpe import train_bpe\n"
+        "import os; from normscope.data.tokenizers.huggingface import train_bpe\n"
         "tokenizer = train_bpe(['the cat '] * 100, 300); tokenizer.encode_many(['the cat'] * 100)\n"
         "child = os.fork()\n"
         "if child == 0:\n"

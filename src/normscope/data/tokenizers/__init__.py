@@ -1,12 +1,10 @@
 """Tokenizers, one file per kind.
 
-`bpe.train_bpe` and `huggingface.HuggingFaceTokenizer` need Hugging Face's `tokenizers`, which is imported with those
-modules only.
+`train_bpe` and `HuggingFaceTokenizer` need Hugging Face's `tokenizers`, which is imported with `huggingface` only.
 """
 
 from normscope.data.tokenizers.base import DecodeStream, TokenIds, Tokenizer, Tokens
-from normscope.data.tokenizers.byte_level import ByteTokenizer
-from normscope.data.tokenizers.characters import Alphabet, CharacterTokenizer
+from normscope.data.tokenizers.characters import Alphabet, ByteTokenizer, CharacterTokenizer
 from normscope.data.tokenizers.load import load_tokenizer
 
 __all__ = [

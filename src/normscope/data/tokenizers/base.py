@@ -4,13 +4,14 @@ import codecs
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from normscope.checks import is_integer
-from normscope.errors import DtypeError, TokenError
+from normscope.errors import ConfigError, DtypeError, TokenError
 from normscope.storage.files import write_atomically
 
 EOS_TOKEN = "<|end|>"
@@ -21,30 +22,11 @@ EOS_NAMES = (EOS_TOKEN, "<|endoftext|>")
 
 DEFAULT_VOCAB_SIZE = 2048
 """Default vocabulary size of byte-pair encoding."""
+MIN_VOCAB_SIZE = 257
+"""Its smallest vocabulary: all bytes, and the end-of-text token."""
 
 TokenIds = Sequence[int] | NDArray[np.integer]
 Tokens = NDArray[np.unsignedinteger]
-
-
-class DecodeStream(ABC):
-    """Incremental decoder: takes tokens one by one and returns text as soon as it is complete.
-
-    A character whose bytes span several tokens is returned with the last of them. The concatenated results of `push`
-    and `finish` equal `Tokenizer.decode` of all tokens.
-    """
-
-    @abstractmethod
-    def push(self, token: int) -> str:
-        """Add the next token and return the text that is complete now, possibly empty."""
-
-    def finish(self, *, cut: bool = False) -> str:
-        """Return the remaining text.
-
-        Args:
-            cut: the text was truncated here: drop an incomplete character at its end. Otherwise it becomes U+FFFD, like
-                all invalid bytes.
-        """
-        return ""
 
 
 class Tokenizer(ABC):
@@ -75,6 +57,11 @@ class Tokenizer(ABC):
         """Ids of the special tokens by name; all EOS_NAMES map to `eos_token_id`."""
         return dict.fromkeys(EOS_NAMES, self.eos_token_id)
 
+    @cached_property
+    @abstractmethod
+    def token_bytes(self) -> Sequence[bytes]:
+        """UTF-8 bytes of each token; none for a special token."""
+
     def encode(self, text: str, *, allow_special: bool = False) -> Tokens:
         """Encode a text, without an end-of-text token.
 
@@ -104,18 +91,19 @@ class Tokenizer(ABC):
     def _encode(self, text: str) -> Tokens:
         """Encode a text without special tokens."""
 
-    @abstractmethod
     def decode(self, tokens: TokenIds) -> str:
         """Decode tokens; invalid bytes become U+FFFD."""
+        table = self.token_bytes
+        return b"".join([table[token] for token in self.check_tokens(tokens).tolist()]).decode("utf-8", "replace")
 
-    @abstractmethod
-    def stream(self, after: TokenIds = ()) -> DecodeStream:
+    def stream(self, after: TokenIds = ()) -> "DecodeStream":
         """Create an incremental decoder.
 
         Args:
             after: the tokens before, whose text is already known. They may affect the next text: Llama's tokenizer puts
                 a space before a word, except at the start of a text.
         """
+        return DecodeStream(self)
 
     @abstractmethod
     def to_json(self) -> str:
@@ -144,6 +132,30 @@ class Tokenizer(ABC):
         for extreme in (int(ids.min()), int(ids.max())):
             self.check_token(extreme)
         return ids.astype(np.int64)
+
+
+class DecodeStream:
+    """Incremental decoder: takes tokens one by one and returns text as soon as it is complete.
+
+    A character whose bytes span several tokens is returned with the last of them. The concatenated results of `push`
+    and `finish` equal `Tokenizer.decode` of all tokens.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer, self._decoder = tokenizer, codecs.getincrementaldecoder("utf-8")("replace")
+
+    def push(self, token: int) -> str:
+        """Add the next token and return the text that is complete now, possibly empty."""
+        return self._decoder.decode(self._tokenizer.token_bytes[self._tokenizer.check_token(token)])
+
+    def finish(self, *, cut: bool = False) -> str:
+        """Return the remaining text.
+
+        Args:
+            cut: the text was truncated here: drop an incomplete character at its end. Otherwise it becomes U+FFFD, like
+                all invalid bytes.
+        """
+        return "" if cut else self._decoder.decode(b"", final=True)
 
 
 def split_special(text: str, names: Iterable[str]) -> list[str]:
@@ -197,21 +209,10 @@ def printable_repr(text: str) -> str:
     return repr(text).encode("utf-8", "backslashreplace").decode()
 
 
-class ByteDecodeStream(DecodeStream):
-    """Incremental decoder for tokens that are UTF-8 bytes."""
-
-    def __init__(self, tokenizer: Tokenizer, table: Sequence[bytes]) -> None:
-        self._tokenizer = tokenizer
-        self._table = table
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-
-    def push(self, token: int) -> str:
-        return self._decoder.decode(self._table[self._tokenizer.check_token(token)])
-
-    def finish(self, *, cut: bool = False) -> str:
-        return "" if cut else self._decoder.decode(b"", final=True)
-
-
-def decode_bytes(table: Sequence[bytes], tokens: Iterable[int]) -> str:
-    """Decode tokens that are UTF-8 bytes."""
-    return b"".join([table[token] for token in tokens]).decode("utf-8", "replace")
+def check_vocab_size(vocab_size: int) -> None:
+    """Raise if the vocabulary of a byte-pair encoding is too small for all bytes."""
+    if not is_integer(vocab_size, least=MIN_VOCAB_SIZE):
+        raise ConfigError(
+            f"vocab_size={vocab_size!r} must be an integer >= {MIN_VOCAB_SIZE}: 256 bytes and the end-of-text token\n"
+            f"fix: vocab_size={DEFAULT_VOCAB_SIZE}, or tokenizer='bytes', which has only these"
+        )

@@ -1,21 +1,14 @@
-"""Character tokenizer: one token per character of an alphabet."""
+"""Character and byte tokenizers: one token per character of an alphabet, or per UTF-8 byte."""
 
 import json
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from normscope.data.tokenizers.base import (
-    DecodeStream,
-    TokenIds,
-    Tokenizer,
-    Tokens,
-    encode_utf8,
-    excerpt,
-    printable_repr,
-)
+from normscope.data.tokenizers.base import Tokenizer, Tokens, encode_utf8, excerpt, printable_repr
 from normscope.errors import ConfigError, TokenError
 
 
@@ -36,7 +29,7 @@ class Alphabet:
         self._seen[code_points(text)] = True
 
     def __str__(self) -> str:
-        return _text_of(np.flatnonzero(self._seen))
+        return np.flatnonzero(self._seen).astype("<u4").tobytes().decode("utf-32-le")
 
 
 class CharacterTokenizer(Tokenizer):
@@ -61,11 +54,11 @@ class CharacterTokenizer(Tokenizer):
         self.alphabet = alphabet
         self.vocab_size = len(alphabet) + 1
         self.eos_token_id = len(alphabet)
-        self._codes = code_points(alphabet)
+        codes = code_points(alphabet)
         # No character has the token `eos_token_id`, so it marks unknown characters in the table. The last entry is
         # unknown and serves all code points beyond it.
-        self._table = np.full(int(self._codes[-1]) + 2, self.eos_token_id, dtype=self.dtype)
-        self._table[self._codes] = np.arange(len(alphabet))
+        self._table = np.full(int(codes[-1]) + 2, self.eos_token_id, dtype=self.dtype)
+        self._table[codes] = np.arange(len(alphabet))
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> "CharacterTokenizer":
@@ -83,12 +76,9 @@ class CharacterTokenizer(Tokenizer):
             raise self._unknown(text, int(unknown.argmax()))
         return ids
 
-    def decode(self, tokens: TokenIds) -> str:
-        ids = self.check_tokens(tokens)
-        return _text_of(self._codes[ids[ids != self.eos_token_id]])
-
-    def stream(self, after: TokenIds = ()) -> DecodeStream:
-        return _CharacterDecodeStream(self)
+    @cached_property
+    def token_bytes(self) -> Sequence[bytes]:
+        return [*(character.encode() for character in self.alphabet), b""]
 
     def to_json(self) -> str:
         return json.dumps({"kind": self.kind, "alphabet": self.alphabet}, ensure_ascii=False) + "\n"
@@ -104,13 +94,30 @@ class CharacterTokenizer(Tokenizer):
         )
 
 
-class _CharacterDecodeStream(DecodeStream):
-    def __init__(self, tokenizer: CharacterTokenizer) -> None:
-        self._tokenizer = tokenizer
+class ByteTokenizer(Tokenizer):
+    """One token per byte; token 256 is end-of-text.
 
-    def push(self, token: int) -> str:
-        token = self._tokenizer.check_token(token)
-        return "" if token == self._tokenizer.eos_token_id else self._tokenizer.alphabet[token]
+    >>> tokenizer = ByteTokenizer()
+    >>> tokenizer.encode("né")
+    array([110, 195, 169], dtype=uint16)
+    >>> stream = tokenizer.stream()
+    >>> [stream.push(token) for token in (110, 195, 169)], stream.finish()
+    (['n', '', 'é'], '')
+    """
+
+    kind = "bytes"
+    vocab_size = 257
+    eos_token_id = 256
+
+    @cached_property
+    def token_bytes(self) -> Sequence[bytes]:
+        return [*(bytes([byte]) for byte in range(256)), b""]
+
+    def _encode(self, text: str) -> Tokens:
+        return np.frombuffer(encode_utf8(text), dtype=np.uint8).astype(self.dtype)
+
+    def to_json(self) -> str:
+        return json.dumps({"kind": self.kind}) + "\n"
 
 
 def code_points(text: str) -> NDArray[np.uint32]:
@@ -120,7 +127,3 @@ def code_points(text: str) -> NDArray[np.uint32]:
     except (UnicodeEncodeError, AttributeError):
         encode_utf8(text)  # raises a TokenError with the position
         raise
-
-
-def _text_of(codes: NDArray[np.integer]) -> str:
-    return codes.astype("<u4").tobytes().decode("utf-32-le")

@@ -5,9 +5,8 @@ from pathlib import Path
 
 from normscope.data.documents import TextStatistics
 from normscope.data.split import AssignedText
-from normscope.data.tokenizers.base import DEFAULT_VOCAB_SIZE, EOS_NAMES, Tokenizer, split_special
-from normscope.data.tokenizers.byte_level import ByteTokenizer
-from normscope.data.tokenizers.characters import CharacterTokenizer
+from normscope.data.tokenizers.base import DEFAULT_VOCAB_SIZE, EOS_NAMES, Tokenizer, check_vocab_size, split_special
+from normscope.data.tokenizers.characters import ByteTokenizer, CharacterTokenizer
 from normscope.data.tokenizers.load import load_tokenizer
 from normscope.errors import ConfigError
 
@@ -35,8 +34,6 @@ MAX_ALPHABET = 8192
 def check_tokenizer_option(tokenizer: str | Path, vocab_size: int | None) -> None:
     """Raise for options that would fail later, before anything is read."""
     if trains_bpe(tokenizer, vocab_size) and vocab_size is not None:
-        from normscope.data.tokenizers.bpe import check_vocab_size
-
         check_vocab_size(vocab_size)
     elif vocab_size is not None:
         raise ConfigError(
@@ -87,7 +84,7 @@ def choose_tokenizer(
     if not trains_bpe(tokenizer, vocab_size):
         chosen = load_tokenizer(tokenizer)
         return chosen, _round_trip_notice(chosen, str(tokenizer), next(_training(preview)))
-    from normscope.data.tokenizers.bpe import train_bpe
+    from normscope.data.tokenizers.huggingface import train_bpe
 
     wanted = DEFAULT_VOCAB_SIZE if vocab_size is None else vocab_size
     plain = (part for text in _training(texts) for part in split_special(text, special) if part not in special)

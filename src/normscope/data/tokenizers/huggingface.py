@@ -2,22 +2,23 @@
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
 import tokenizers
+from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from normscope.data.tokenizers.base import (
+    DEFAULT_VOCAB_SIZE,
     EOS_TOKEN,
-    ByteDecodeStream,
     DecodeStream,
     TokenIds,
     Tokenizer,
     Tokens,
-    decode_bytes,
+    check_vocab_size,
     encode_utf8,
     excerpt,
     printable_repr,
@@ -66,7 +67,6 @@ class HuggingFaceTokenizer(Tokenizer):
     The end-of-text token is the first known name in the vocabulary (`<|end|>`, `<|endoftext|>`, `</s>`, ...). If there
     is none, `<|end|>` is added, with a notice.
 
-    >>> from normscope.data.tokenizers.bpe import train_bpe
     >>> tokenizer = train_bpe(["to be or not to be"], vocab_size=260)
     >>> tokenizer.kind, tokenizer.vocab_size
     ('bpe', 260)
@@ -115,16 +115,15 @@ class HuggingFaceTokenizer(Tokenizer):
         return found
 
     def decode(self, tokens: TokenIds) -> str:
-        ids = self.check_tokens(tokens).tolist()
         if self._in_bytes:
-            return decode_bytes(self._bytes, ids)
+            return super().decode(tokens)
         # Also token by token: the text of a token may depend on the next ones, so decoding all at once could differ.
         stream = self.stream()
-        return "".join([*map(stream.push, ids), stream.finish()])
+        return "".join([*map(stream.push, self.check_tokens(tokens).tolist()), stream.finish()])
 
     def stream(self, after: TokenIds = ()) -> DecodeStream:
         if self._in_bytes:
-            return ByteDecodeStream(self, self._bytes)
+            return super().stream()
         before = [token for token in self.check_tokens(after).tolist() if token not in self._special]
         return _WordDecodeStream(self, self._library, self._special, before)
 
@@ -132,7 +131,7 @@ class HuggingFaceTokenizer(Tokenizer):
         return self._library.to_str(pretty=True) + "\n"
 
     @cached_property
-    def _bytes(self) -> list[bytes]:
+    def token_bytes(self) -> Sequence[bytes]:
         """Bytes of each token of a byte-level vocabulary."""
         table = [b""] * self.vocab_size
         for name, token in self._library.get_vocab().items():
@@ -177,6 +176,34 @@ class HuggingFaceTokenizer(Tokenizer):
         return token
 
 
+def train_bpe(texts: Iterable[str], vocab_size: int = DEFAULT_VOCAB_SIZE) -> HuggingFaceTokenizer:
+    """Train a byte-level BPE tokenizer; it can encode any text.
+
+    The texts are read once and not kept in memory. Training is deterministic. Short texts may yield fewer tokens than
+    `vocab_size`.
+
+    >>> tokenizer = train_bpe(["the cat and the hat and the bat"], vocab_size=268)
+    >>> [tokenizer.decode([token]) for token in tokenizer.encode(" and the rat")]
+    [' and', ' the', ' ', 'r', 'at']
+
+    Paper:
+        Sennrich et al. 2016, "Neural Machine Translation of Rare Words with Subword Units".
+    """
+    check_vocab_size(vocab_size)
+    library = tokenizers.Tokenizer(models.BPE())
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    library.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[EOS_TOKEN],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    with parallel_tokenization():
+        library.train_from_iterator(iter(texts), trainer)
+    return HuggingFaceTokenizer(library)
+
+
 class _WordDecodeStream(DecodeStream):
     """Incremental decoder for tokens whose text depends on their neighbors: spaces between words, byte fallback.
 
@@ -189,9 +216,8 @@ class _WordDecodeStream(DecodeStream):
     def __init__(
         self, tokenizer: Tokenizer, library: tokenizers.Tokenizer, special: set[int], before: Sequence[int]
     ) -> None:
-        self._tokenizer = tokenizer
-        self._library = library
-        self._special = special
+        super().__init__(tokenizer)
+        self._library, self._special = library, special
         self._before = self._newest(before)  # tokens whose text has already been returned
         self._pending: list[int] = []
 

@@ -5,8 +5,7 @@ from typing import Any
 
 from normscope.checks import as_path
 from normscope.data.tokenizers.base import Tokenizer
-from normscope.data.tokenizers.byte_level import ByteTokenizer
-from normscope.data.tokenizers.characters import CharacterTokenizer
+from normscope.data.tokenizers.characters import ByteTokenizer, CharacterTokenizer
 from normscope.errors import ConfigError, FileError, NormscopeError
 from normscope.storage.files import open_regular, read_limited
 from normscope.storage.json_files import LARGE_FILE_BYTES, JsonSource, reraise_as
