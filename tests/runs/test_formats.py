@@ -14,7 +14,7 @@ from normscope.runs.config import CONFIG_FORMAT, RunConfig, check_same_config
 from normscope.runs.events import METRICS_FORMAT, NoticeEvent, StartedEvent
 from normscope.runs.metrics_file import MetricsFile, read_metrics
 from normscope.runs.run import Run
-from normscope.storage.file_format import FileFormat, rename_fields
+from normscope.storage.json_files import FileFormat
 from normscope.training.config import TrainConfig
 from normscope.training.loop import train_run
 from tests.runs.tampering import rewrite_config
@@ -39,6 +39,10 @@ def test_every_file_has_a_format_number(run: Run) -> None:
 def test_the_formats_of_the_first_release_are_1() -> None:
     formats = (CONFIG_FORMAT, MANIFEST_FORMAT, STATE_FORMAT, BEST_FORMAT, METRICS_FORMAT)
     assert [(known.version, dict(known.migrations)) for known in formats] == [(1, {})] * 5
+
+
+def rename_fields(content: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
+    return {names.get(name, name): value for name, value in content.items()}
 
 
 def later_format(config: dict[str, Any]) -> dict[str, Any]:

@@ -6,14 +6,13 @@ from typing import Any
 import pytest
 
 from normscope.errors import CheckpointError, FileError
-from normscope.storage.file_format import FileFormat, rename_fields
 from normscope.storage.files import with_checksum
-from normscope.storage.json_files import JsonSource
+from normscope.storage.json_files import FileFormat, JsonSource
 
 BOOK = FileFormat(
     4,
     {
-        2: lambda book: rename_fields(book, {"writer": "author"}),
+        2: lambda book: {"author": book["writer"]},
         3: lambda book: {**book, "author": [book["author"]]},
     },
 )

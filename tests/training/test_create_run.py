@@ -7,8 +7,8 @@ import pytest
 
 from normscope.data.prepare import prepare
 from normscope.errors import ConfigError, CorpusError, FileError, NormscopeError, TokenError
-from normscope.runs.lock import locked
 from normscope.runs.run import Run
+from normscope.storage.lock import locked
 from normscope.training.create_run import create_run
 from tests.training.small_run import RECIPE, TEXT
 

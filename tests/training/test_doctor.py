@@ -47,6 +47,14 @@ def test_the_cost_is_that_of_the_config(tmp_path: Path) -> None:
     assert cost.total_seconds == pytest.approx(50 * cost.step_seconds)
 
 
+def test_the_measurement_leaves_the_rng_alone() -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    measure_cost(MODEL, TrainConfig(steps=50, batch=4, seed=3), seconds=0.01)
+    assert torch.equal(torch.rand(3), expected)
+
+
 def test_a_checkpoint_is_as_large_as_it_is_said_to_be(tmp_path: Path) -> None:
     run = new_run(tmp_path, steps=1)
     train_run(run)

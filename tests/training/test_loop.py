@@ -20,9 +20,9 @@ from normscope.runs.events import (
     StepEvent,
     ValidationEvent,
 )
-from normscope.runs.lock import locked
 from normscope.runs.metrics_file import read_metrics
 from normscope.runs.run import Run
+from normscope.storage.lock import locked
 from normscope.training import periodic_tasks
 from normscope.training.loop import train_run
 from normscope.training.validation import ValidationResult

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import normscope
 from normscope.errors import ConfigError
@@ -41,6 +42,16 @@ def test_train_sample_report_and_resume(text: Path) -> None:
     assert again.resume(observers=[], from_step=0, until=2) == "paused"
     assert again.checkpoints.last() == 2
     assert again.resume(observers=[]) == "done"
+
+
+def test_sampling_leaves_the_rng_alone(text: Path) -> None:
+    run = normscope.train(text, steps=1, observers=[], **TINY)
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    normscope.sample(run, "the", max_new_tokens=3)
+    normscope.chat(run)
+    assert torch.equal(torch.rand(3), expected)
 
 
 def test_runs_of_one_text_get_folders_of_their_own(text: Path) -> None:

@@ -70,13 +70,13 @@ def test_gradients_are_clipped_to_grad_clip() -> None:
     free, bound = new_trainer(grad_clip=None, optimizer="adamw"), new_trainer(grad_clip=1e-3, optimizer="adamw")
     inputs, targets = free.load_batch(0)
     bound._accumulate(inputs, targets)
-    before = bound.optimizer.grad_norm()
+    before = global_norm(bound.optimizer.gradients)
     bound.optimizer.zero_grad()
     seen: list[float] = []
     step = bound.optimizer.step
 
     def watched(lr_scale: float) -> None:
-        seen.append(bound.optimizer.grad_norm())
+        seen.append(global_norm(bound.optimizer.gradients))
         step(lr_scale)
 
     bound.optimizer.step = watched  # type: ignore[method-assign]

@@ -25,6 +25,7 @@ from normscope.data.split import PARTS, AssignedText, CorpusPart
 from normscope.data.tokenizers.base import Tokenizer, Tokens, split_special
 from normscope.errors import FileError
 from normscope.storage.files import AtomicFile, make_folder, write_atomically, write_error
+from normscope.storage.lock import try_lock
 
 _PREFIX = ".preparing-"
 _BATCH_CHARACTERS = 2**18
@@ -216,18 +217,11 @@ def _remove_abandoned(folder: Path) -> None:
 def _locked(folder: Path, *, wait: bool = False) -> Iterator[bool]:
     """Lock a folder. Yields whether the lock was acquired; always False on systems without flock."""
     try:
-        import fcntl
-
         number = os.open(folder, os.O_RDONLY)
-    except (ImportError, OSError):  # Windows has no fcntl and cannot open folders
+    except OSError:  # Windows cannot open folders
         yield False
         return
     try:
-        fcntl.flock(number, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        held = True
-    except OSError:
-        held = False
-    try:
-        yield held
+        yield try_lock(number, wait=wait) is True
     finally:
         os.close(number)

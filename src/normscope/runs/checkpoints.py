@@ -12,9 +12,8 @@ from torch import Tensor
 from normscope.data.corpus import Sha256
 from normscope.errors import CheckpointError, DtypeError
 from normscope.runs.checksummed_folder import MANIFEST_NAME, ChecksummedFolder, TensorSpec, is_complete, write_folder
-from normscope.storage.file_format import FileFormat
 from normscope.storage.files import with_checksum
-from normscope.storage.json_files import JsonSource, StrictStruct, to_json_bytes
+from normscope.storage.json_files import FileFormat, JsonSource, StrictStruct, to_json_bytes
 from normscope.storage.safe_folder import SafeFolder
 
 KEEP_LAST = 2

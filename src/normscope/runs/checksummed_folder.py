@@ -23,9 +23,8 @@ from torch import Tensor
 
 from normscope.data.corpus import Sha256
 from normscope.errors import CheckpointError, FileError
-from normscope.storage.file_format import FileFormat
 from normscope.storage.files import with_checksum, write_error, write_errors
-from normscope.storage.json_files import SMALL_FILE_BYTES, JsonSource, StrictStruct, to_json_bytes
+from normscope.storage.json_files import SMALL_FILE_BYTES, FileFormat, JsonSource, StrictStruct, to_json_bytes
 from normscope.storage.safe_folder import SafeFolder
 
 MANIFEST_NAME, STATE_NAME = "manifest.json", "state.json"

@@ -13,8 +13,7 @@ from normscope.models.config_json import config_from_json, config_to_json
 from normscope.models.gpt import GPTConfig
 from normscope.runs.checkpoints import Checkpoints
 from normscope.runs.checksummed_folder import ChecksummedFolder
-from normscope.storage.file_format import FileFormat
-from normscope.storage.json_files import JsonSource, StrictStruct
+from normscope.storage.json_files import FileFormat, JsonSource, StrictStruct
 from normscope.storage.safe_folder import SafeFolder
 from normscope.training.config import TrainConfig
 

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Protocol
 
 import msgspec
 
-from normscope.storage.file_format import FileFormat
+from normscope.storage.json_files import FileFormat
 
 METRICS_FORMAT = FileFormat(1)
 """Format of the events in metrics.jsonl."""

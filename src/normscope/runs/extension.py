@@ -8,9 +8,8 @@ from itertools import pairwise
 
 from normscope.errors import ConfigError
 from normscope.runs.checkpoints import Count
-from normscope.storage.file_format import FileFormat
 from normscope.storage.files import with_checksum
-from normscope.storage.json_files import JsonSource, StrictStruct, to_json_bytes
+from normscope.storage.json_files import FileFormat, JsonSource, StrictStruct, to_json_bytes
 from normscope.storage.safe_folder import SafeFolder
 
 EXTENSION_NAME, EXTENSION_FORMAT = "extension.json", FileFormat(1)

@@ -11,9 +11,9 @@ from typing import Literal
 from normscope.checks import as_path
 from normscope.errors import ConfigError, NormscopeError
 from normscope.runs.events import ValidationEvent
-from normscope.runs.lock import is_locked
 from normscope.runs.metrics_file import read_metrics
 from normscope.runs.run import Run, is_run
+from normscope.storage.lock import is_locked
 
 
 @dataclass(frozen=True)

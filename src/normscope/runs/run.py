@@ -21,12 +21,13 @@ from normscope.runs.checksummed_folder import MANIFEST_NAME, tensor_specs, write
 from normscope.runs.config import CONFIG_NAME, RunConfig, config_source, corpus_fingerprint, read_config_file
 from normscope.runs.events import FinishedEvent
 from normscope.runs.extension import Extension, read_extension, write_extension
-from normscope.runs.lock import is_locked, locked
 from normscope.runs.metrics_file import read_metrics
 from normscope.runs.xray_snapshots import XraySnapshots
 from normscope.runtime.devices import resolve_device
+from normscope.runtime.rng import preserve_rng
 from normscope.storage.files import make_folder, open_regular
 from normscope.storage.json_files import LARGE_FILE_BYTES, JsonSource, to_json_bytes
+from normscope.storage.lock import is_locked, locked
 from normscope.storage.safe_folder import SafeFolder
 
 NAN_FOLDER = "nan"
@@ -165,7 +166,8 @@ class Run:
                 raise
             step = self._resolve_step(checkpoint)  # a training process replaced the checkpoint meanwhile
             tensors = self.checkpoints.tensors(step, expected)
-        model = GPT(self.config.model)
+        with preserve_rng(target):
+            model = GPT(self.config.model)
         model.load_state_dict(tensors["model"])
         return model.to(target).eval(), step
 

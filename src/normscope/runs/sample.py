@@ -8,8 +8,8 @@ from normscope.generate.chat import Conversation
 from normscope.generate.config import GenerationConfig
 from normscope.generate.text import GeneratedText, generate_text
 from normscope.runs.load_run import load_run
-from normscope.runs.lock import is_locked
 from normscope.runs.run import Run
+from normscope.storage.lock import is_locked
 
 TEMPERATURE = 0.8
 """Default temperature of samples from a run."""

@@ -1,6 +1,7 @@
 """Save and restore the RNG state of a device."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -19,6 +20,22 @@ def set_rng_state(state: Mapping[str, Tensor], device: torch.device) -> None:
     torch.set_rng_state(state["torch"])
     if device.type in state:
         torch.get_device_module(device).set_rng_state(state[device.type], *_device_args(device))
+
+
+@contextmanager
+def preserve_rng(device: torch.device) -> Iterator[None]:
+    """Restore the RNG state of the CPU and of a device at the end of the block.
+
+    >>> with preserve_rng(torch.device("cpu")):
+    ...     inside = torch.rand(3)
+    >>> torch.equal(inside, torch.rand(3))
+    True
+    """
+    saved = rng_state(device)
+    try:
+        yield
+    finally:
+        set_rng_state(saved, device)
 
 
 def _device_args(device: torch.device) -> tuple[torch.device, ...]:

@@ -2,22 +2,26 @@
 
 A file may be damaged or malicious. The reader returns a value of the schema's type or raises a `NormscopeError`; it
 never hangs, exhausts the memory or recurses without limit.
+
+Every JSON file has a field `format`. A file of an older format is migrated when it is read, one version at a time. A
+file of a newer format is an error. A field added with a default needs no new format: readers use the default if the
+field is missing. Renamed, removed or reinterpreted fields need a new format and a migration. Unknown fields are errors.
 """
 
 import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
+from normscope.checks import is_integer
 from normscope.errors import FileError, NormscopeError
-from normscope.storage.file_format import FileFormat, FormatError
 from normscope.storage.files import has_valid_checksum, open_regular, read_limited
 
 T = TypeVar("T")
@@ -35,6 +39,49 @@ INTEGER_LIMIT = 2**64
 
 class StrictStruct(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """Base class of schemas for JSON objects; unknown fields are an error."""
+
+
+class ContentError(Exception):
+    """What is wrong with the content of a file; the message follows the name of the file."""
+
+
+@dataclass(frozen=True)
+class FileFormat:
+    """The current format of a file, and migrations from older formats.
+
+    Args:
+        version: The version that is written.
+        migrations: For each older version that can be read, a function that converts it to the next version.
+
+    >>> book = FileFormat(3, {1: lambda book: {"author": book["writer"]}, 2: lambda book: book})
+    >>> book.migrate({"format": 1, "writer": "Ada"})
+    {'author': 'Ada'}
+    >>> book.migrate({"format": 4})
+    Traceback (most recent call last):
+    normscope.storage.json_files.ContentError: has format 4, but this version of normscope reads formats 1 to 3
+    fix: update normscope
+    """
+
+    version: int
+    migrations: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] = field(default_factory=dict)
+
+    @property
+    def oldest(self) -> int:
+        return min(self.migrations, default=self.version)
+
+    def migrate(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        """Convert content of any readable format to the current one, without the field `format`."""
+        version: Any = content.get("format")
+        if not is_integer(version, least=0):
+            raise ContentError(f"has no valid format number: {version!r:.40}\nfix: restore it from a copy")
+        if not self.oldest <= version <= self.version:
+            known = f"formats {self.oldest} to {self.version}" if self.migrations else f"format {self.version}"
+            fix = "update normscope" if version > self.version else "use the version of normscope that wrote it"
+            raise ContentError(f"has format {version}, but this version of normscope reads {known}\nfix: {fix}")
+        migrated = {name: value for name, value in content.items() if name != "format"}
+        for old in range(version, self.version):
+            migrated = self.migrations[old](migrated)
+        return migrated
 
 
 @dataclass(frozen=True)
@@ -83,7 +130,7 @@ class JsonSource:
         """
         try:
             content = _loads(data, allow_any_text)
-        except _ProblemError as problem:
+        except ContentError as problem:
             raise self.problem(str(problem)) from None
         if checksum:
             content = self.without_checksum(self.convert(content, dict[str, Any]))
@@ -108,7 +155,7 @@ class JsonSource:
         """Check and remove the field `format`; content of an older format is migrated."""
         try:
             return file_format.migrate(content)
-        except FormatError as problem:
+        except ContentError as problem:
             raise self.error(f"{self.name} {problem}") from None
 
     def without_checksum(self, content: Mapping[str, Any]) -> dict[str, Any]:
@@ -140,10 +187,6 @@ def to_json_bytes(content: Mapping[str, Any]) -> bytes:
     return json.dumps(content, indent=1, allow_nan=False).encode()
 
 
-class _ProblemError(Exception):
-    """What is wrong with a JSON text; the message follows the name of the file."""
-
-
 @contextmanager
 def reraise_as(error: type[NormscopeError], fix: str) -> Iterator[None]:
     """Raise a FileError as another exception class, with a fix unless it has one."""
@@ -162,9 +205,9 @@ def _loads(data: bytes, allow_any_text: bool) -> Any:
         content = dict(pairs)
         if len(content) != len(pairs):
             [(duplicate, _)] = Counter(name for name, _ in pairs).most_common(1)
-            raise _ProblemError(f"has the name {duplicate!r:.60} twice in one object")
+            raise ContentError(f"has the name {duplicate!r:.60} twice in one object")
         if not allow_any_text and any("\0" in name for name in content):
-            raise _ProblemError("has a name with a NUL character")
+            raise ContentError("has a name with a NUL character")
         return content
 
     try:
@@ -173,11 +216,11 @@ def _loads(data: bytes, allow_any_text: bool) -> Any:
             text, object_pairs_hook=as_object, parse_constant=_constant, parse_float=_float, parse_int=_integer
         )
     except UnicodeDecodeError as error:
-        raise _ProblemError(f"is not UTF-8: byte 0x{data[error.start]:02X} at offset {error.start}") from None
+        raise ContentError(f"is not UTF-8: byte 0x{data[error.start]:02X} at offset {error.start}") from None
     except RecursionError:
-        raise _ProblemError(f"is nested more than {MAX_NESTING} levels deep") from None
+        raise ContentError(f"is nested more than {MAX_NESTING} levels deep") from None
     except ValueError as error:
-        raise _ProblemError(f"is not JSON: {error}") from None
+        raise ContentError(f"is not JSON: {error}") from None
     _check_depth(content)
     if not allow_any_text and re.search(r"\\u[dD]", text):
         _check_surrogates(content)
@@ -185,19 +228,19 @@ def _loads(data: bytes, allow_any_text: bool) -> Any:
 
 
 def _constant(name: str) -> NoReturn:
-    raise _ProblemError(f"has {name}, which JSON does not allow")
+    raise ContentError(f"has {name}, which JSON does not allow")
 
 
 def _float(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise _ProblemError(f"has a number that is too large: {text:.30}")
+        raise ContentError(f"has a number that is too large: {text:.30}")
     return value
 
 
 def _integer(text: str) -> int:
     if len(text) > 21 or abs(int(text)) >= INTEGER_LIMIT:
-        raise _ProblemError(f"has an integer of more than 64 bits: {text:.30}")
+        raise ContentError(f"has an integer of more than 64 bits: {text:.30}")
     return int(text)
 
 
@@ -213,7 +256,7 @@ def _check_depth(content: Any) -> None:
         ]
         if not level:
             return
-    raise _ProblemError(f"is nested more than {MAX_NESTING} levels deep")
+    raise ContentError(f"is nested more than {MAX_NESTING} levels deep")
 
 
 def _check_surrogates(content: Any) -> None:
@@ -221,7 +264,7 @@ def _check_surrogates(content: Any) -> None:
     try:
         json.dumps(content, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise _ProblemError("has half of a surrogate pair in a string") from None
+        raise ContentError("has half of a surrogate pair in a string") from None
 
 
 def _clean_message(problem: str) -> str:

@@ -18,11 +18,11 @@ from normscope.data.split import PARTS
 from normscope.errors import ConfigError, FileError
 from normscope.models.presets import preset
 from normscope.runs.config import CONFIG_NAME, RunConfig, corpus_fingerprint
-from normscope.runs.lock import LOCK_NAME, locked
 from normscope.runs.run import Run, check_no_run, is_run
 from normscope.runtime.devices import check_compile, resolve_device
 from normscope.runtime.precision import choose_precision
 from normscope.storage.files import is_partial, make_folder
+from normscope.storage.lock import LOCK_NAME, locked
 from normscope.storage.safe_folder import SafeFolder
 from normscope.training.config import TrainConfig
 from normscope.training.memory_estimate import check_memory

@@ -26,6 +26,7 @@ from normscope.runtime.devices import cpp_compiler, resolve_device
 from normscope.runtime.machine_load import measure_load
 from normscope.runtime.memory import current_memory, keep_freed_memory, meminfo, peak_memory
 from normscope.runtime.precision import choose_precision, probe_bfloat16
+from normscope.runtime.rng import preserve_rng
 from normscope.training.config import TrainConfig
 from normscope.training.memory_estimate import check_memory
 from normscope.training.recipes import override
@@ -46,8 +47,11 @@ def describe_machine(folder: Path) -> Iterator[DoctorRow]:
     """The hardware and software a run in this folder would have."""
     yield DoctorRow("normscope", __version__, f"Python {platform.python_version()}, torch {torch.__version__}")
     yield DoctorRow("CPU", cpu_name(), f"{os.cpu_count()} cores")
-    yield _load()
-    yield DoctorRow("memory", _memory())
+    load = measure_load()
+    yield DoctorRow("load", str(load), "busy: steps will be slower and may use fewer threads" if load.is_busy else "")
+    sizes = {"MemAvailable": 0, "MemTotal": 0} | meminfo()
+    of = f"{sizes['MemAvailable'] / 1e9:.1f} of {sizes['MemTotal'] / 1e9:.1f} GB free"
+    yield DoctorRow("memory", of if sizes["MemAvailable"] else "unknown")
     free = shutil.disk_usage(folder).free
     yield DoctorRow("disk", f"{free / 1e9:.1f} GB free", f"in {folder.resolve()}")
 
@@ -56,8 +60,12 @@ def describe_choices(config: TrainConfig, *, probe: bool = True) -> Iterator[Doc
     """What a run would use, and why. The bfloat16 probe takes a few seconds."""
     device = resolve_device(config.device)
     yield DoctorRow("device", str(device), "accelerator found" if device.type != "cpu" else "no accelerator found")
-    yield DoctorRow("threads", str(torch.get_num_threads()), _threads())
-    yield DoctorRow("kernels", *_kernels())
+    mode = "fewer while the machine is busy" if thread_mode() == "adaptive" else "fixed by NORMSCOPE_THREADS"
+    yield DoctorRow("threads", str(torch.get_num_threads()), f"torch's default, set with OMP_NUM_THREADS; {mode}")
+    if select_backend(torch.empty(1)) == "fused":
+        yield DoctorRow("kernels", "fused", "compiled by numba on first use, cached on disk")
+    else:
+        yield DoctorRow("kernels", "plain torch", "NORMSCOPE_KERNELS=reference is set, or numba failed")
     precision = choose_precision(config.precision, device)
     yield DoctorRow("precision", str(precision.dtype).removeprefix("torch."), precision.reason)
     if probe and device.type == "cpu":
@@ -105,15 +113,14 @@ def measure_cost(model_config: GPTConfig, config: TrainConfig, seconds: float = 
     before = current_memory()
     device = resolve_device(config.device)
     precision = choose_precision(config.precision, device)
-    torch.manual_seed(config.seed)
-    model = GPT(model_config).to(device)
     tokens = np.random.default_rng(0).integers(model_config.vocab_size, size=64 * (model_config.context + 1))
     batches = Batches(tokens, model_config.context, config.batch)
-    trainer = Trainer(model, config, batches, precision.autocast(device))
-    trainer.step()  # compile and warm up
     times: list[float] = []
     can_adapt = device.type == "cpu" and not config.compile
-    with TorchThreads(adapt=can_adapt) as threads:  # as in a run
+    with preserve_rng(device), TorchThreads(adapt=can_adapt) as threads:  # as in a run
+        torch.manual_seed(config.seed)
+        trainer = Trainer(GPT(model_config).to(device), config, batches, precision.autocast(device))
+        trainer.step()  # compile and warm up
         while len(times) < 3 or sum(times) < seconds:
             start = time.perf_counter()
             trainer.step()
@@ -122,7 +129,7 @@ def measure_cost(model_config: GPTConfig, config: TrainConfig, seconds: float = 
     step = statistics.median(times)
     tensors, _ = trainer.state()
     return TrainingCost(
-        parameters=model.parameter_count(),
+        parameters=trainer.model.parameter_count(),
         step_seconds=step,
         tokens_per_second=config.batch * model_config.context / step,
         total_seconds=step * config.steps,
@@ -188,28 +195,3 @@ def cpu_name() -> str:
         return platform.processor() or platform.machine()
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.machine()
-
-
-def _memory() -> str:
-    sizes = meminfo()
-    if not {"MemAvailable", "MemTotal"} <= sizes.keys():
-        return "unknown"
-    return f"{sizes['MemAvailable'] / 1e9:.1f} of {sizes['MemTotal'] / 1e9:.1f} GB free"
-
-
-def _load() -> DoctorRow:
-    load = measure_load()
-    if not load.is_busy or load.free_cores is None:
-        return DoctorRow("load", str(load))
-    return DoctorRow("load", str(load), "busy: steps will be slower and may use fewer threads")
-
-
-def _threads() -> str:
-    mode = "fewer while the machine is busy" if thread_mode() == "adaptive" else "fixed by NORMSCOPE_THREADS"
-    return f"torch's default, set with OMP_NUM_THREADS; {mode}"
-
-
-def _kernels() -> tuple[str, str]:
-    if select_backend(torch.empty(1)) == "fused":
-        return "fused", "compiled by numba on first use, cached on disk"
-    return "plain torch", "NORMSCOPE_KERNELS=reference is set, or numba failed"

@@ -12,12 +12,12 @@ from typing import Literal
 from normscope.checks import check_non_negative, check_positive_int, short_repr
 from normscope.errors import ConfigError, DtypeError, NonFiniteError
 from normscope.runs.events import FinishedEvent, NoticeEvent, Observer, StepEvent, ThreadsEvent
-from normscope.runs.lock import locked
 from normscope.runs.metrics_file import MetricsFile
 from normscope.runs.report.page import write_report
 from normscope.runs.run import Run
 from normscope.runs.xray_snapshots import UpdateWatch
 from normscope.runtime.adaptive_threads import TorchThreads
+from normscope.storage.lock import locked
 from normscope.training.memory_estimate import check_memory
 from normscope.training.periodic_tasks import run_due_tasks
 from normscope.training.rollback import RollbackCounter, recover

@@ -1,7 +1,7 @@
 """Find the origin of a NaN or Inf: the first module whose output is not finite although its input is."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,12 +18,14 @@ from normscope.runs import checksummed_folder
 from normscope.runs.checksummed_folder import MANIFEST_NAME, tensor_specs
 from normscope.runtime.devices import resolve_device
 from normscope.runtime.precision import Precision, choose_precision
-from normscope.runtime.rng import rng_state, set_rng_state
+from normscope.runtime.rng import preserve_rng, rng_state, set_rng_state
 from normscope.storage.json_files import StrictStruct
 from normscope.storage.safe_folder import SafeFolder
 from normscope.tracing.nested_tensors import tensors_in
 from normscope.tracing.tracer import TraceObserver, Tracer
-from normscope.training.running_statistics import restore_statistics, running_statistics
+from normscope.training.running_statistics import preserve_tensors, running_statistics
+
+Moment = Literal["weights", "forward", "backward", "statistics"]
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class NonFiniteOrigin:
     """
 
     where: str
-    when: Literal["weights", "forward", "backward", "statistics"]
+    when: Moment
     what: str
 
     def __str__(self) -> str:
@@ -58,23 +60,19 @@ def find_nonfinite(
 
     Clears the gradients and restores the RNG state and running statistics.
     """
-    for name, tensor in model.state_dict().items():
-        if not _finite(tensor):
-            return NonFiniteOrigin(name, "weights", _nan_or_inf(tensor))
-    size = micro_batch or len(inputs)
-    statistics = running_statistics(model)
-    saved_statistics, saved_rng = [tensor.clone() for tensor in statistics.values()], rng_state(inputs.device)
-    try:
+    origin = _first_nonfinite(model.state_dict(), "weights")
+    size, statistics = micro_batch or len(inputs), running_statistics(model)
+    with preserve_rng(inputs.device), preserve_tensors(statistics.values()):
         for part, labels in zip(inputs.split(size), targets.split(size), strict=True):
-            origin = _find_in_micro_batch(model, part, labels)
-            if origin is not None:
-                return origin
-        nonfinite = [(name, tensor) for name, tensor in statistics.items() if not _finite(tensor)]
-        return NonFiniteOrigin(nonfinite[0][0], "statistics", _nan_or_inf(nonfinite[0][1])) if nonfinite else None
-    finally:
-        model.zero_grad(set_to_none=True)
-        restore_statistics([*statistics.values()], saved_statistics)
-        set_rng_state(saved_rng, inputs.device)
+            origin = origin or _find_in_micro_batch(model, part, labels)
+        origin = origin or _first_nonfinite(statistics, "statistics")
+    model.zero_grad(set_to_none=True)
+    return origin
+
+
+def _first_nonfinite(tensors: Mapping[str, Tensor], when: Moment) -> NonFiniteOrigin | None:
+    found = ((name, tensor) for name, tensor in tensors.items() if not _finite(tensor))
+    return next((NonFiniteOrigin(name, when, _nan_or_inf(tensor)) for name, tensor in found), None)
 
 
 def _find_in_micro_batch(model: GPT, inputs: Tensor, targets: Tensor) -> NonFiniteOrigin | None:
@@ -90,12 +88,8 @@ def _find_in_micro_batch(model: GPT, inputs: Tensor, targets: Tensor) -> NonFini
             return NonFiniteOrigin("the loss", "forward", _nan_or_inf(loss))
         if not origins:
             loss.backward()
-    if origins:
-        return origins[0]
-    for name, weight in model.named_parameters():
-        if weight.grad is not None and not _finite(weight.grad):
-            return NonFiniteOrigin(name, "backward", _nan_or_inf(weight.grad))
-    return None
+    gradients = {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
+    return origins[0] if origins else _first_nonfinite(gradients, "backward")
 
 
 class _NonFiniteObserver(TraceObserver):
@@ -115,7 +109,7 @@ class _NonFiniteObserver(TraceObserver):
         own = [weight.grad for weight in module.parameters(recurse=False)]
         self._check(name, "backward", grad_outputs, (grad_inputs, own))
 
-    def _check(self, name: str, when: Literal["forward", "backward"], given: Any, made: Any) -> None:
+    def _check(self, name: str, when: Moment, given: Any, made: Any) -> None:
         before, after = ([t for t in tensors_in(value) if t.is_floating_point()] for value in (given, made))
         if all(map(_finite, before)) and not all(map(_finite, after)):
             self.origins.append(NonFiniteOrigin(name, when, _nan_or_inf(*after)))
@@ -176,17 +170,15 @@ def replay(
         expected = tensor_specs(GPT(config).state_dict())
     weights, rng = bundle.tensors("model", expected), bundle.tensors("rng")
     inputs, targets = (tensor.to(where) for tensor in _batch(bundle.tensors("batch"), folder))
-    model = GPT(config)
-    model.load_state_dict(weights)
-    saved_rng = rng_state(where)
     try:
-        set_rng_state(rng, where)
-        with chosen.autocast(where)():
-            found = find_nonfinite(model.to(where).train(), inputs, targets, state.micro_batch)
+        with preserve_rng(where):
+            model = GPT(config)
+            model.load_state_dict(weights)
+            set_rng_state(rng, where)
+            with chosen.autocast(where)():
+                found = find_nonfinite(model.to(where).train(), inputs, targets, state.micro_batch)
     except (KeyError, RuntimeError, TypeError) as error:
         raise CheckpointError(f"{folder} cannot be replayed: {str(error).splitlines()[0]}\n{fix}") from error
-    finally:
-        set_rng_state(saved_rng, where)
     return found, msgspec.to_builtins(state)
 
 
@@ -198,10 +190,6 @@ def _batch(tensors: Mapping[str, Tensor], folder: Path) -> tuple[Tensor, Tensor]
             f"{folder} has an invalid batch: expected inputs and targets of one shape\nfix: copy it again"
         )
     return tensors["inputs"], tensors["targets"]
-
-
-def origin_to_json(origin: NonFiniteOrigin | None) -> dict[str, str] | None:
-    return None if origin is None else asdict(origin)
 
 
 def _finite(tensor: Tensor) -> bool:

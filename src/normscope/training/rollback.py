@@ -1,12 +1,13 @@
 """After a NaN or Inf: save a bundle that reproduces it, then stop, or roll back and skip the batch."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from normscope.errors import NonFiniteError
 from normscope.runs.events import FinishedEvent, NoticeEvent
 from normscope.runs.run import NAN_FOLDER
 from normscope.runtime.rng import set_rng_state
-from normscope.training.nan_guard import NonFiniteOrigin, find_nonfinite, origin_to_json, save_nan_bundle
+from normscope.training.nan_guard import NonFiniteOrigin, find_nonfinite, save_nan_bundle
 from normscope.training.session import TrainingSession
 
 MAX_ROLLBACKS = 10
@@ -72,7 +73,7 @@ def _save_bundle(session: TrainingSession, problem: str) -> tuple[NonFiniteOrigi
     with session.autocast():
         origin = find_nonfinite(session.model.train(), inputs, targets, micro_batch)
     folder = session.run.safe_folder / NAN_FOLDER / f"{session.step + 1:08d}-batch-{trainer.next_batch}"
-    state = {"error": problem, "origin": origin_to_json(origin), "micro_batch": micro_batch, **session.environment()}
+    state = {"error": problem, "origin": origin and asdict(origin), "micro_batch": micro_batch, **session.environment()}
     save_nan_bundle(folder, session.model, inputs, targets, state)
     where = "not reproduced when the batch is run again" if origin is None else f"first in {origin}"
     return origin, f"{problem}, {where}\nreproduce it: normscope replay {folder}"

@@ -1,7 +1,8 @@
 """Running statistics of norm layers such as BatchNorm: find, check and restore them."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +25,13 @@ def all_finite(statistics: Sequence[Tensor]) -> bool:
     return not floats or bool(torch.stack(torch._foreach_norm(floats, math.inf)).isfinite().all())
 
 
-def restore_statistics(statistics: Sequence[Tensor], saved: Sequence[Tensor]) -> None:
-    """Copy saved values back in place."""
-    for tensor, copy in zip(statistics, saved, strict=True):
-        tensor.copy_(copy)
+@contextmanager
+def preserve_tensors(tensors: Iterable[Tensor]) -> Iterator[None]:
+    """Copy the values of tensors back at the end of the block."""
+    saved = [(tensor, tensor.detach().clone()) for tensor in tensors]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for tensor, values in saved:
+                tensor.copy_(values)

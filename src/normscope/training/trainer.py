@@ -2,8 +2,8 @@
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -14,10 +14,10 @@ from torch import Tensor
 from normscope.errors import CheckpointError, NonFiniteError
 from normscope.models.gpt import GPT
 from normscope.runs.checksummed_folder import TensorSpec, tensor_specs
-from normscope.runtime.rng import rng_state, set_rng_state
+from normscope.runtime.rng import preserve_rng, rng_state, set_rng_state
 from normscope.training.config import TrainConfig
-from normscope.training.optimizers.groups import OptimizerGroup
-from normscope.training.running_statistics import all_finite, restore_statistics, running_statistics
+from normscope.training.optimizers.groups import OptimizerGroup, global_norm
+from normscope.training.running_statistics import all_finite, preserve_tensors, running_statistics
 
 Tensors = dict[str, dict[str, Tensor]]
 MAX_GRAD_NORM = math.sqrt(torch.finfo(torch.float32).max)
@@ -82,11 +82,12 @@ class Trainer:
         statistics_before = [tensor.clone() for tensor in self._statistics]
         inputs, targets = self.load_batch(self._next_batch_index())
         loss = self._accumulate(inputs, targets)
-        norm = self.optimizer.grad_norm()
+        norm = global_norm(self.optimizer.gradients)
         problem = self._nonfinite_problem(loss, norm)
         if problem is not None:
             self.optimizer.zero_grad()
-            restore_statistics(self._statistics, statistics_before)
+            for tensor, values in zip(self._statistics, statistics_before, strict=True):
+                tensor.copy_(values)
             raise NonFiniteError(f"{problem} at step {self.steps_done + 1}, batch {self.next_batch}")
         if self.config.grad_clip is not None and norm > self.config.grad_clip:
             torch._foreach_mul_(self.optimizer.gradients, self.config.grad_clip / norm)
@@ -103,35 +104,20 @@ class Trainer:
         It changes nothing, so it can be computed twice with different numbers of threads: equal checksums mean equal
         bits, since a different order of summation would round some of the many values differently.
         """
-        rng_before = rng_state(self.device)
-        statistics_before = [tensor.clone() for tensor in self._statistics]
-        digest = hashlib.blake2b()
-        try:
-            with self._without_zeros():
+        zeros = [weight for weight in self.optimizer.parameters if weight.dim() > 1 and not weight.any()]
+        digest, generator = hashlib.blake2b(), torch.Generator(self.device).manual_seed(0)
+        with preserve_rng(self.device), preserve_tensors([*zeros, *self._statistics]):
+            with torch.no_grad():
+                for weight in zeros:  # no gradient passes through zeros
+                    weight.normal_(0, 0.02, generator=generator)
+            try:
                 loss = self._accumulate(*self.load_batch(self._next_batch_index()))
-                digest.update(repr((loss, self.optimizer.grad_norm())).encode())
+                digest.update(repr((loss, global_norm(self.optimizer.gradients))).encode())
                 for tensor in (*self.optimizer.gradients, *self._statistics, *self.optimizer.updates()):
                     digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
-        finally:
-            self.optimizer.zero_grad()
-            restore_statistics(self._statistics, statistics_before)
-            set_rng_state(rng_before, self.device)
+            finally:
+                self.optimizer.zero_grad()
         return digest.hexdigest()
-
-    @contextmanager
-    def _without_zeros(self) -> Iterator[None]:
-        """Temporarily fill all-zero matrices with random values: no gradient passes through zeros."""
-        zeros = [weight for weight in self.optimizer.parameters if weight.dim() > 1 and not weight.any()]
-        saved, generator = [weight.detach().clone() for weight in zeros], torch.Generator(self.device).manual_seed(0)
-        with torch.no_grad():
-            for weight in zeros:
-                weight.normal_(0, 0.02, generator=generator)
-        try:
-            yield
-        finally:
-            with torch.no_grad():
-                for weight, value in zip(zeros, saved, strict=True):
-                    weight.copy_(value)
 
     def is_bitwise_equal(self, threads: int, reference: int) -> bool:
         """Whether the next step is bitwise identical with `threads` and with `reference` threads."""
@@ -194,12 +180,8 @@ class Trainer:
         model = dict(self.model.state_dict())
         if not all(bool(tensor.isfinite().all()) for tensor in model.values()):
             raise NonFiniteError(f"a weight is not finite after step {self.steps_done}, batch {self.last_batch()}")
-        tensors = {"model": model, "optimizer": self.optimizer.tensors(), "rng": rng_state(self.device)}
-        return tensors, {
-            "step": self.steps_done,
-            "next_batch": self.next_batch,
-            "skipped_batches": self.skipped_batches,
-        }
+        position = {"step": self.steps_done, "next_batch": self.next_batch, "skipped_batches": self.skipped_batches}
+        return {"model": model, "optimizer": self.optimizer.tensors(), "rng": rng_state(self.device)}, position
 
     def expected_tensors(self, step: int) -> dict[str, dict[str, TensorSpec]]:
         """Shapes and dtypes of the tensors that `state` returns after this many steps."""

@@ -13,7 +13,7 @@ from normscope.lab.running.code_version import code_digest
 from normscope.lab.running.scheduler import Study, StudyObserver, TrialScheduler
 from normscope.lab.running.trial import LabTrial, Store, TrialResult, run_trial
 from normscope.lab.running.workers import Workers
-from normscope.runs.lock import locked
+from normscope.storage.lock import locked
 from tests.lab.workers import Here, Silent
 
 MEASURE = "normscope.lab.claims.initialization.variance_by_depth:measure"

@@ -19,7 +19,7 @@ from normscope.lab.running import workers as workers_module
 from normscope.lab.running.trial import LabTrial, TrialResult, function_path, run_trial
 from normscope.lab.running.workers import MAX_PER_CORE, MAX_WORKERS, ProcessWorkers, RayWorkers, Workers, check_workers
 from normscope.lab.trials.text import SMALL_GPT, train_text
-from normscope.runs.lock import locked
+from normscope.storage.lock import locked
 from tests.lab.workers import FakeRay
 from tests.pairs import chiefly
 

@@ -9,7 +9,7 @@ from typing import Generic, Protocol, TypeVar
 from normscope.errors import ConfigError, NormscopeError
 from normscope.lab.running.trial import LabTrial, Store, TrialResult
 from normscope.lab.running.workers import Workers, start_workers
-from normscope.runs.lock import locked
+from normscope.storage.lock import locked
 
 Result = TypeVar("Result")
 Study = Generator[Sequence[LabTrial], list[TrialResult], Result]

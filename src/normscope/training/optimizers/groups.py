@@ -30,17 +30,11 @@ class OptimizerGroup:
         rest = [weight for name, weight in self._names.items() if not _is_inner_matrix(name, weight)]
         adamw_groups = [{"params": rest, "lr": config.lr, "weight_decay": 0.0}] if rest else []
         self._optimizers: list[Optimizer] = []
+        inner = {"params": matrices, "lr": config.matrix_lr, "weight_decay": config.weight_decay}
         if matrices and config.optimizer == "muon":
-            muon = Muon(
-                matrices,
-                config.matrix_lr,
-                config.momentum,
-                weight_decay=config.weight_decay,
-                steps=config.muon_steps,
-            )
-            self._optimizers.append(muon)
+            self._optimizers.append(Muon([inner], momentum=config.momentum, steps=config.muon_steps))
         elif matrices:
-            adamw_groups.append({"params": matrices, "lr": config.matrix_lr, "weight_decay": config.weight_decay})
+            adamw_groups.append(inner)
         if adamw_groups:
             # fused=True makes one pass over each parameter; the default makes ten.
             self._optimizers.append(AdamW(adamw_groups, betas=(config.beta1, config.beta2), fused=True))
@@ -56,10 +50,6 @@ class OptimizerGroup:
     def gradients(self) -> list[Tensor]:
         """The gradients of all parameters that have one."""
         return [weight.grad for weight in self._names.values() if weight.grad is not None]
-
-    def grad_norm(self) -> float:
-        """Global gradient norm."""
-        return global_norm(self.gradients)
 
     def step(self, lr_scale: float) -> None:
         """Update the parameters, with every learning rate at this fraction of its peak."""

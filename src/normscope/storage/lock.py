@@ -1,4 +1,4 @@
-"""Lock a run folder, so that only one process at a time writes to it."""
+"""Lock a folder, so that only one process at a time writes to it."""
 
 import os
 from collections.abc import Iterator
@@ -34,9 +34,9 @@ def locked(folder: Path) -> Iterator[None]:
     with ExitStack() as stack:
         number = _open(folder)
         stack.callback(os.close, number)
-        is_free = _try_lock(number, exclusive=True)
+        is_free = try_lock(number)
         if is_free is None:
-            is_free = _try_lock(stack.enter_context(SafeFolder(folder).open_append(LOCK_NAME)), exclusive=True)
+            is_free = try_lock(stack.enter_context(SafeFolder(folder).open_append(LOCK_NAME)))
         if is_free is False:
             problem = f"another process is using {folder}"
             raise FileError(f"{problem}\nfix: wait until it ends, or choose another folder")
@@ -48,22 +48,22 @@ def is_locked(folder: Path) -> bool:
     with suppress(OSError):
         number, safe_folder = _open(folder), SafeFolder(folder)
         try:
-            is_free = _try_lock(number, exclusive=False)
+            is_free = try_lock(number, shared=True)
         finally:
             os.close(number)  # at once: a process that starts now must get the lock
         if is_free and safe_folder.has(LOCK_NAME):
             with safe_folder.open(LOCK_NAME) as file:
-                is_free = _try_lock(file, exclusive=False)
+                is_free = try_lock(file, shared=True)
         return is_free is False
     return False
 
 
-def _try_lock(file: int | BinaryIO, exclusive: bool) -> bool | None:
+def try_lock(file: int | BinaryIO, *, shared: bool = False, wait: bool = False) -> bool | None:
     """Lock an open file or folder; False if another process has the lock, None if the file system has no locks."""
     if not _HAS_FLOCK:
         return None
     try:
-        fcntl.flock(file, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
         return False
     except OSError:
