@@ -42,7 +42,7 @@ def trained(folder: Path, **settings: Any) -> Run:
 
 
 def test_events_and_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("normscope.training.startup.has_compiled_kernels", lambda: True)
+    monkeypatch.setattr("normscope.training.loop.has_compiled_kernels", lambda: True)
     run, recorder = new_run(tmp_path, steps=4, save_every=2, eval_every=2, sample_every=2), Recorder()
     assert train_run(run, [recorder]) == "done"
     due = [("checkpoint", 2), ("validation", 2), ("sample", 2)]
@@ -325,7 +325,7 @@ def test_checkpoint_events_survive_a_resume(tmp_path: Path) -> None:
 
 def test_a_changed_environment_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In another form sums are added up in another order."""
-    monkeypatch.setattr("normscope.training.startup.has_compiled_kernels", lambda: True)
+    monkeypatch.setattr("normscope.training.loop.has_compiled_kernels", lambda: True)
     run, same, other = new_run(tmp_path, steps=6), Recorder(), Recorder()
     train_run(run, until=2)
     train_run(run, [same], until=3)

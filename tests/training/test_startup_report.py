@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from normscope.ops.kernel_mode import reference_kernels
-from normscope.training.startup import must_compile_kernels
+from normscope.training.loop import must_compile_kernels
 
 
 def test_a_notice_about_compiling_only_if_kernels_will_be_compiled(
@@ -15,7 +15,7 @@ def test_a_notice_about_compiling_only_if_kernels_will_be_compiled(
     assert must_compile_kernels()
     with reference_kernels():
         assert not must_compile_kernels()
-    monkeypatch.setattr("normscope.training.startup.kernels_available", lambda: False)  # as if numba were missing
+    monkeypatch.setattr("normscope.training.loop.kernels_available", lambda: False)  # as if numba were missing
     assert not must_compile_kernels()
     monkeypatch.undo()
     (tmp_path / "rows.nbi").touch()

@@ -4,18 +4,21 @@ A checkpoint holds everything the next step depends on, so a session can start f
 bits as one that was never interrupted.
 """
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 
 import msgspec
 import torch
+from msgspec.structs import replace
 
 from normscope.data.batches import Batches
 from normscope.data.split import PARTS
 from normscope.models.gpt import GPT
+from normscope.ops.kernel_mode import select_backend
+from normscope.ops.numba_loader import kernels_available
 from normscope.runs.config import check_same_config
-from normscope.runs.environment import environment, environment_changes
-from normscope.runs.events import CheckpointEvent, Observer
+from normscope.runs.events import CheckpointEvent, Observer, RunEvent
 from normscope.runs.metrics_file import MetricsFile, check_metrics, metrics_checksum
 from normscope.runs.run import Run, check_sources_unchanged
 from normscope.runs.xray_snapshots import UpdateWatch
@@ -23,11 +26,53 @@ from normscope.runtime.devices import resolve_device
 from normscope.runtime.machine_load import usable_cores
 from normscope.runtime.memory import keep_freed_memory
 from normscope.runtime.precision import choose_precision
-from normscope.training.event_bus import EventBus
 from normscope.training.trainer import Trainer
 
 MAX_THREADS_PER_CORE = 4
 """Upper limit, per core, of a checkpoint's thread count that is tried for bitwise equality on resume."""
+
+
+class EventBus:
+    """Sends each event to metrics.jsonl and to all observers.
+
+    Args:
+        metrics: The metrics file; truncated on a rollback.
+        observers: Displays and trackers.
+    """
+
+    def __init__(self, metrics: MetricsFile, observers: Sequence[Observer]) -> None:
+        self.metrics = metrics
+        self._observers = list(observers)
+        self._lasting: list[RunEvent] = []
+        self.disconnected = False
+        """Whether an observer's output pipe was closed."""
+
+    def emit(self, event: RunEvent) -> None:
+        for observer in (self.metrics, *self._observers):
+            try:
+                observer.on_event(event)
+            except BrokenPipeError:
+                self.disconnected = True
+
+    def emit_to_observers(self, event: RunEvent) -> None:
+        """Send an event to the observers only: it describes the moment and isn't part of the run's history."""
+        for observer in self._observers:
+            observer.on_event(event)
+
+    def emit_lasting(self, event: RunEvent) -> None:
+        """Send an event that a rollback must keep in metrics.jsonl, such as a start or a notice."""
+        self._lasting.append(event)
+        self.emit(event)
+
+    def roll_back(self, step: int, keep_bytes: int, checkpoint: str | None) -> None:
+        """Truncate metrics.jsonl to its size at a checkpoint, then rewrite that checkpoint's and all lasting events."""
+        self.metrics.truncate(keep_bytes)
+        if checkpoint is not None:
+            self.metrics.on_event(CheckpointEvent(step, checkpoint))
+        self._lasting = [replace(event, step=min(event.step, step)) for event in self._lasting]
+        for event in self._lasting:
+            if event.step == step:  # earlier ones were not truncated
+                self.metrics.on_event(event)
 
 
 class TrainingSession:
@@ -141,3 +186,33 @@ class TrainingSession:
         if not 0 < int(threads) <= MAX_THREADS_PER_CORE * usable_cores() or not self.is_bitwise_equal(int(threads)):
             return before
         return {**before, "threads": str(self.max_threads)}
+
+
+def environment(device: torch.device, dtype: torch.dtype, threads: int) -> dict[str, str]:
+    """Describe the current environment, to be stored in a checkpoint.
+
+    Args:
+        device, dtype: Device and dtype of matrix products.
+        threads: Number of threads on an idle machine. Using fewer while the machine is busy keeps the bits.
+    """
+    fused = device.type == "cpu" and select_backend() == "fused" and kernels_available()
+    return {
+        "device": str(device),
+        "precision": str(dtype).removeprefix("torch."),
+        "threads": str(threads),
+        "kernels": "fused" if fused else "reference",
+        "torch": torch.__version__,
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "mkl_cbwr": os.environ.get("MKL_CBWR", "default") if torch.backends.mkl.is_available() else "default",
+    }
+
+
+def environment_changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Describe what differs; names missing from `before` are ignored.
+
+    >>> environment_changes({"threads": "2", "torch": "2.13"}, {"threads": "1", "torch": "2.13", "device": "cpu"})
+    ['threads was 2 and is 1']
+    """
+    return [
+        f"{name} was {before[name]} and is {value}" for name, value in now.items() if before.get(name, value) != value
+    ]

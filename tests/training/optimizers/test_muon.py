@@ -8,8 +8,7 @@ import torch
 from torch import nn
 
 from normscope.errors import ConfigError
-from normscope.training.optimizers.muon import Muon
-from normscope.training.optimizers.orthogonalize import orthogonalize
+from normscope.training.optimizers.muon import Muon, orthogonalize
 from tests.support import randn
 
 

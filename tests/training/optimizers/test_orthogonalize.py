@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from normscope.training.optimizers.orthogonalize import POLAR_EXPRESS, orthogonalize
+from normscope.training.optimizers.muon import POLAR_EXPRESS, orthogonalize
 from tests.support import randn
 
 
