@@ -18,7 +18,7 @@ from normscope.training.config import TrainConfig
 from normscope.training.create_run import create_run, is_prepared, new_run_folder
 from normscope.training.loop import EndReason, check_steps, train_run
 from normscope.training.observers.choose_display import choose_display
-from normscope.training.observers.tracker_metrics import import_tracker
+from normscope.training.observers.trackers import TensorBoard, WeightsAndBiases, import_tracker
 from normscope.training.periodic_tasks import SAMPLE_TOKENS
 from normscope.training.recipes import Recipe, resolve_recipe
 
@@ -217,13 +217,9 @@ def _check_trackers(tensorboard: bool, wandb: WandbMode) -> None:
 def _trackers(run: Run, tensorboard: bool, wandb: WandbMode) -> list[Observer]:
     observers: list[Observer] = []
     if tensorboard:
-        from normscope.training.observers.tensorboard import TensorBoard
-
         run.safe_folder.has("tensorboard")  # raises on a link
         observers.append(TensorBoard(run.folder / "tensorboard"))
     if wandb != "off":
-        from normscope.training.observers.wandb import WeightsAndBiases
-
         run.safe_folder.has("wandb")
         observers.append(WeightsAndBiases(run.folder, mode=wandb, config=run.config.to_json()))
     return observers

@@ -9,8 +9,7 @@ import pytest
 
 from normscope.errors import ConfigError
 from normscope.runs.events import NoticeEvent, RunEvent, SampleEvent
-from normscope.training.observers.tensorboard import TensorBoard
-from normscope.training.observers.tracker_metrics import import_tracker
+from normscope.training.observers.trackers import TensorBoard, import_tracker
 from tests.training.observers.simulated import simulated_run, started, stepped, validated
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from normscope.errors import ConfigError
-from normscope.training.observers.wandb import WeightsAndBiases
+from normscope.training.observers.trackers import WeightsAndBiases
 from tests.training.observers.simulated import simulated_run, started, stepped
 
 

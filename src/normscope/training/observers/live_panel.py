@@ -1,7 +1,7 @@
 """The panel of the live display."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.panel import Panel
@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from normscope.render.formatting import format_bytes, format_count, format_duration, format_fixed, printable
-from normscope.runs.events import END_REASONS, SampleEvent
+from normscope.runs.events import END_REASONS, SampleEvent, ValidationEvent
 from normscope.runtime.memory import current_memory, peak_memory
 from normscope.training.observers.log_lines import next_commands
 from normscope.training.observers.progress import RunProgress
@@ -26,20 +26,19 @@ def panel(progress: RunProgress, width: int, height: int) -> RenderableType:
     rows = Table.grid(padding=(0, 1, 0, 0))
     rows.add_column(style="dim", width=LABEL_WIDTH - 1, no_wrap=True)
     rows.add_column(no_wrap=True, overflow="ellipsis")
-    columns = inner - LABEL_WIDTH
-    for name, content in _rows(progress, columns):
+    for name, content in _rows(progress, inner - LABEL_WIDTH):
         rows.add_row(name, content)
     parts: list[RenderableType] = [rows]
     # Two frames, the second row of the curve, and the line below.
     lines = min(SAMPLE_LINES, height - rows.row_count - 8)
     if progress.sample is not None and lines > 0:
         parts.append(_sample(progress.sample, inner, lines))
-    start = progress.start
-    title = "normscope" if start is None else printable(start.info.get("model", "training"))
-    title += "" if start is None else f", {format_count(start.parameters)} parameters"
+    title, folder = "normscope", None
+    if (start := progress.start) is not None:
+        title = f"{printable(start.info.get('model', 'training'))}, {format_count(start.parameters)} parameters"
+        folder = Text(printable(start.folder), style="dim")
     heading = Text(title, style="bold")
     heading.truncate(inner - 2, overflow="ellipsis")
-    folder = None if start is None else Text(printable(start.folder), style="dim")
     color = "cyan" if progress.end is None else "green" if progress.end.reason == "done" else "yellow"
     return Panel(
         Group(*parts),
@@ -52,12 +51,28 @@ def panel(progress: RunProgress, width: int, height: int) -> RenderableType:
     )
 
 
-def _rows(progress: RunProgress, columns: int) -> list[tuple[str, Text]]:
-    drawn = [(name, draw(progress, columns)) for name, draw in ROWS.items()]
-    rows = [(name, text) for name, text in drawn if text is not None]
-    if progress.end is not None and progress.start is not None:
-        rows += [(name, Text(what, style="bold")) for name, what in next_commands(progress.start.folder, progress.end)]
-    return rows
+def _rows(progress: RunProgress, columns: int) -> Iterator[tuple[str, Text]]:
+    """The rows of the panel: a name, and the current state within a number of columns."""
+    last, end = progress.last, progress.end
+    yield "step", _steps(progress, columns)
+    yield "loss", _loss(progress, columns)
+    if progress.validation is not None:
+        yield "validation", _validation(progress.validation, progress.best)
+        yield "bits/byte", _bits(progress, progress.validation.bits_per_byte, columns)
+    if last is not None:
+        speed, busy = f"{format_count(progress.tokens_per_second)} tokens/s", progress.threads
+        if busy is not None and end is None:
+            speed += f" with {busy.threads} of {busy.max_threads} threads, the machine is busy"
+        # The final row shows the time of the whole run, which may include earlier sessions.
+        yield "speed", Text(speed if end is not None else f"{speed}, {format_duration(progress.elapsed)} so far")
+        state = f"lr {last.lr_scale:.2f} of peak, grad norm {format_fixed(last.grad_norm)}, epoch {last.epoch:.2f}"
+        yield "learning", Text(state)
+    yield "memory", Text(f"{format_bytes(current_memory())} now, {format_bytes(peak_memory())} peak")
+    if progress.saved is not None:
+        yield "saved", Text(f"step {progress.saved.step}")
+    if end is not None and progress.start is not None:
+        for name, what in next_commands(progress.start.folder, end):
+            yield name, Text(what, style="bold")
 
 
 def _steps(progress: RunProgress, columns: int) -> Text:
@@ -80,10 +95,7 @@ def _loss(progress: RunProgress, columns: int) -> Text:
     return Text.assemble((f"{number:<9}", "bold"), (f"{upper}\n", "cyan"), " " * 9, (lower, "cyan"))
 
 
-def _validation(progress: RunProgress, columns: int) -> Text | None:
-    now, best = progress.validation, progress.best
-    if now is None:
-        return None
+def _validation(now: ValidationEvent, best: ValidationEvent | None) -> Text:
     text = Text.assemble((f"{now.loss:.4f}", "bold"), f"   at step {now.step}")
     if now is best:
         text.append(", the best so far", style="green")
@@ -92,11 +104,8 @@ def _validation(progress: RunProgress, columns: int) -> Text | None:
     return text
 
 
-def _bits(progress: RunProgress, columns: int) -> Text | None:
+def _bits(progress: RunProgress, bits: float, columns: int) -> Text:
     """Bits per byte and, if the floor is known, the progress from random guessing down to it."""
-    if progress.validation is None:
-        return None
-    bits = progress.validation.bits_per_byte
     text = Text(f"{bits:<9.3f}", style="bold")
     if progress.learned is None or progress.floor is None:
         return text
@@ -105,44 +114,6 @@ def _bits(progress: RunProgress, columns: int) -> Text | None:
         before = f"guessing {before}"
     bar = _bar(progress.learned, columns - 9 - len(before) - len(after), "green")
     return Text.assemble(text, (before, "dim"), bar, after)
-
-
-def _speed(progress: RunProgress, columns: int) -> Text | None:
-    if progress.last is None:
-        return None
-    speed = f"{format_count(progress.tokens_per_second)} tokens/s"
-    if progress.threads is not None and progress.end is None:
-        speed += f" with {progress.threads.threads} of {progress.threads.max_threads} threads, the machine is busy"
-    # The final row shows the time of the whole run, which may include earlier sessions.
-    return Text(speed if progress.end is not None else f"{speed}, {format_duration(progress.elapsed)} so far")
-
-
-def _learning(progress: RunProgress, columns: int) -> Text | None:
-    last = progress.last
-    if last is None:
-        return None
-    return Text(f"lr {last.lr_scale:.2f} of peak, grad norm {format_fixed(last.grad_norm)}, epoch {last.epoch:.2f}")
-
-
-def _memory(progress: RunProgress, columns: int) -> Text:
-    return Text(f"{format_bytes(current_memory())} now, {format_bytes(peak_memory())} peak")
-
-
-def _saved(progress: RunProgress, columns: int) -> Text | None:
-    return None if progress.saved is None else Text(f"step {progress.saved.step}")
-
-
-ROWS: Mapping[str, Callable[[RunProgress, int], Text | None]] = {
-    "step": _steps,
-    "loss": _loss,
-    "validation": _validation,
-    "bits/byte": _bits,
-    "speed": _speed,
-    "learning": _learning,
-    "memory": _memory,
-    "saved": _saved,
-}
-"""The rows of the panel: each draws the current state within a number of columns, or nothing."""
 
 
 def _sample(sample: SampleEvent, inner: int, lines: int) -> Panel:
