@@ -127,7 +127,7 @@ TRAINING: list[Refusal] = [
     (
         "setting",
         NormscopeError,
-        "unknown training setting 'x'",
+        "the training has no setting 'x'",
         lambda: create_run("r", [], recipe("dial"), train={"x": 1}),
     ),
     ("text", NormscopeError, "prompt=5 must", lambda: create_run("r", [], recipe("dial"), prompt=5)),  # type: ignore[arg-type]

@@ -66,8 +66,8 @@ from normscope.models.presets import preset as preset
 from normscope.models.vit import ViT as ViT
 from normscope.models.vit import ViTConfig as ViTConfig
 from normscope.runs.list_runs import list_runs as list_runs
-from normscope.runs.load_run import load_run as load_run
 from normscope.runs.sample import chat as chat
+from normscope.runs.sample import load_run as load_run
 from normscope.runs.sample import sample as sample
 from normscope.scope import Plan as Plan
 from normscope.scope import Scope as Scope

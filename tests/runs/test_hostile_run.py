@@ -14,9 +14,9 @@ from safetensors.torch import load_file, save_file
 from normscope.errors import CheckpointError, FileError, NormscopeError
 from normscope.generate.text import generate_text
 from normscope.runs.checksummed_folder import MANIFEST_NAME
-from normscope.runs.load_run import load_run
 from normscope.runs.report.page import write_report
 from normscope.runs.run import Run
+from normscope.runs.sample import load_run
 from normscope.storage.lock import is_locked, locked
 from normscope.training.loop import train_run
 from normscope.training.nan_guard import replay, save_nan_bundle

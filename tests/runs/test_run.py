@@ -12,8 +12,8 @@ from normscope.errors import CheckpointError, ConfigError, DtypeError, FileError
 from normscope.runs.checkpoints import Checkpoints
 from normscope.runs.checksummed_folder import write_manifest
 from normscope.runs.config import check_same_config
-from normscope.runs.load_run import load_run
 from normscope.runs.run import Run
+from normscope.runs.sample import load_run
 from normscope.storage.lock import locked
 from normscope.storage.safe_folder import SafeFolder
 from normscope.training.loop import train_run

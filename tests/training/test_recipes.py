@@ -8,7 +8,7 @@ import pytest
 from normscope.errors import ConfigError
 from normscope.models.presets import preset
 from normscope.training.config import TrainConfig
-from normscope.training.recipes import RECIPES, dial, override, recipe
+from normscope.training.recipes import RECIPES, dial, recipe
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -42,6 +42,6 @@ def test_an_unknown_recipe_error_lists_the_known_ones() -> None:
 
 def test_only_what_is_given_is_overridden() -> None:
     base = recipe("sprint")
-    assert override(base, tokenizer=None, split=None) == base
-    assert override(base, split="random", vocab_size=300) != base
-    assert (override(base, split="random").split, base.split) == ("random", "tail")
+    assert recipe("sprint", tokenizer=None, split=None) == base
+    assert recipe("sprint", split="random", vocab_size=300) != base
+    assert (recipe("sprint", split="random").split, base.split) == ("random", "tail")

@@ -2,41 +2,27 @@
 
 import json
 import math
-import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Literal
 
-from normscope.checks import SEED_LIMIT, as_path, check_flags, check_positive_int, check_seed, short_repr
+from normscope.checks import SEED_LIMIT, as_path, check_flags, check_positive_int, check_seed
 from normscope.data.corpus import Corpus
 from normscope.data.documents import TextStatistics, text_statistics
 from normscope.data.readers import Progress, SourceReader
-from normscope.data.sources import STDIN, SourceFile, find_sources
+from normscope.data.sources import STDIN, SourceFile, find_sources, source_names
 from normscope.data.split import PARTS, AssignedText, check_split, choose_split
 from normscope.data.stories import entropy_floor, stories
 from normscope.data.tokenizers.characters import CharacterTokenizer
 from normscope.data.tokenizers.choose import AUTO, check_tokenizer_option, choose_tokenizer, special_names
 from normscope.data.write_corpus import temporary_folder, write_corpus
-from normscope.errors import ConfigError, DtypeError, FileError
+from normscope.errors import ConfigError, FileError
 from normscope.storage.files import AtomicFile
 
 _SMALL_CORPUS = 100_000
-
-
-def source_names(sources: object) -> list[str | Path]:
-    """Return one or several paths as a list."""
-    if isinstance(sources, str | os.PathLike):
-        sources = [sources]
-    if not isinstance(sources, Iterable):
-        raise DtypeError(f"sources must be paths (str or Path), but got {short_repr(sources)}")
-    names = list(sources)
-    for name in names:
-        if name != STDIN:
-            as_path(name, "a text")
-    return names
 
 
 def prepare(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from normscope.checks import check_encodable
+from normscope.checks import as_path, check_encodable, short_repr
 from normscope.errors import ConfigError, DtypeError, FileError
 
 Format = Literal["text", "jsonl", "parquet"]
@@ -72,6 +72,19 @@ class _FoundSources:
             self.notices.append(f"{where}: skipped {count}{suffix}: {shown}")
 
 
+def source_names(sources: object) -> list[str | Path]:
+    """Return one or several paths as a list."""
+    if isinstance(sources, str | os.PathLike):
+        sources = [sources]
+    if not isinstance(sources, Iterable):
+        raise DtypeError(f"sources must be paths (str or Path), but got {short_repr(sources)}")
+    names = list(sources)
+    for name in names:
+        if name != STDIN:
+            as_path(name, "a text")
+    return names
+
+
 def find_sources(
     names: str | Path | Sequence[str | Path], *, column: str = "text", piped: Path | None = None
 ) -> tuple[list[SourceFile], list[str]]:
@@ -86,13 +99,10 @@ def find_sources(
         column: column of .jsonl and .parquet files that holds the text.
         piped: the file that holds the standard input.
     """
-    names = [names] if isinstance(names, str | os.PathLike) else names
     if not isinstance(column, str) or not column:
         raise ConfigError(f"column={column!r} must be a non-empty string\nfix: column='text'")
     found = _FoundSources(column)
-    for name in names:
-        if not isinstance(name, str | os.PathLike):
-            raise DtypeError(f"a source must be a path, but got {name!r}\nfix: pass text as files")
+    for name in source_names(names):
         path = Path(name)
         if str(name) == STDIN and piped is not None:
             found.files[piped] = SourceFile(STDIN, piped, "text")

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Literal
 
 from normscope.checks import is_number
 from normscope.data.documents import TextPieces, TextStatistics, avoid_splitting, split_documents
@@ -17,12 +17,6 @@ PARTS: tuple[CorpusPart, CorpusPart] = ("train", "validation")
 MIN_CORPUS_BYTES = 200
 MIN_PIECE, MAX_PIECE = 2**10, 2**16
 _ENOUGH_VALIDATION = 1_000_000
-
-
-class CorpusSplit(Protocol):
-    """Assigns pieces of text to parts, deterministically."""
-
-    def assign(self, pieces: TextPieces) -> AssignedText: ...
 
 
 @dataclass(frozen=True)
@@ -112,6 +106,10 @@ class TailSplit:
             else:
                 yield text
                 left -= min(left, len(text))
+
+
+CorpusSplit = RandomSplit | TailSplit
+"""Assigns pieces of text to parts, deterministically."""
 
 
 def choose_split(

@@ -113,31 +113,27 @@ def write_corpus(
 def _write_tokens(
     assigned: AssignedText, tokenizer: Tokenizer, writers: Mapping[CorpusPart, _PartWriter], special: Collection[str]
 ) -> None:
-    pending: list[tuple[CorpusPart, str | None]] = []
-    size = 0
+    for batch in _batches(assigned):
+        texts = [text for _, text in batch if text is not None]
+        encoded = iter(tokenizer.encode_many(texts, allow_special=bool(special)))
+        for part, text in batch:
+            if text is None:
+                writers[part].end_document()
+            else:
+                plain = "".join(piece for piece in split_special(text, special) if piece not in special)
+                writers[part].add(next(encoded), plain)
+
+
+def _batches(assigned: AssignedText) -> Iterator[list[tuple[CorpusPart, str | None]]]:
+    """Group texts that are tokenized together."""
+    batch, size = list[tuple[CorpusPart, str | None]](), 0
     for part, text in assigned:
-        pending.append((part, text))
+        batch.append((part, text))
         size += 1 if text is None else len(text)
         if size >= _BATCH_CHARACTERS:
-            _flush(pending, tokenizer, writers, special)
-            pending, size = [], 0
-    _flush(pending, tokenizer, writers, special)
-
-
-def _flush(
-    pending: list[tuple[CorpusPart, str | None]],
-    tokenizer: Tokenizer,
-    writers: Mapping[CorpusPart, _PartWriter],
-    special: Collection[str],
-) -> None:
-    texts = [text for _, text in pending if text is not None]
-    encoded = iter(tokenizer.encode_many(texts, allow_special=bool(special)))
-    for part, text in pending:
-        if text is None:
-            writers[part].end_document()
-        else:
-            plain = "".join(part for part in split_special(text, special) if part not in special) if special else text
-            writers[part].add(next(encoded), plain)
+            yield batch
+            batch, size = [], 0
+    yield batch
 
 
 def _move(temporary: Path, folder: Path) -> None:

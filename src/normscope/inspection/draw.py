@@ -26,7 +26,7 @@ from normscope.models.encoder import Encoder, EncoderConfig
 from normscope.models.gpt import GPT, GPTConfig
 from normscope.models.presets import PRESETS, preset
 from normscope.models.vit import ViT, ViTConfig
-from normscope.runs.load_run import load_run
+from normscope.runs.sample import load_run
 
 AXIS_NAMES = {
     "b": "batch",

@@ -1,18 +1,32 @@
-"""Generate text from a run, and chat with it: the functions behind `normscope sample` and `normscope chat`."""
+"""Load the model of a run, generate text from it, and chat with it: `normscope sample` and `normscope chat`."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from normscope.data.tokenizers import Tokenizer
 from normscope.generate.chat import Conversation
 from normscope.generate.config import GenerationConfig
 from normscope.generate.text import GeneratedText, generate_text
-from normscope.runs.load_run import load_run
+from normscope.models.gpt import GPT
 from normscope.runs.run import Run
 from normscope.storage.lock import is_locked
 
 TEMPERATURE = 0.8
 """Default temperature of samples from a run."""
+
+
+def load_run(run: Run | str | Path, checkpoint: str | int = "best", device: str = "cpu") -> tuple[GPT, Tokenizer]:
+    """Load the model of a run, in eval mode, and its tokenizer.
+
+    Args:
+        run: The run, or its folder.
+        checkpoint: "best", "last", or a saved step.
+        device: Device of the model.
+    """
+    opened = run if isinstance(run, Run) else Run.open(run)
+    model, _ = opened.load_model(checkpoint, device)
+    return model, opened.tokenizer()
 
 
 def sample(

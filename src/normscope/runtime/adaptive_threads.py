@@ -29,7 +29,7 @@ class AdaptiveThreads:
     """Chooses the number of threads for repeated steps of one kind of work.
 
     Args:
-        max_threads: Number of threads on an idle machine.
+        max_threads: Number of threads on an idle machine; None for torch's.
         adapt: False always uses `max_threads`, like `NORMSCOPE_THREADS=fixed`.
         is_allowed: Whether a number of threads may be used, for example because the results stay the same.
         meter: Measures the load of other processes.
@@ -37,17 +37,17 @@ class AdaptiveThreads:
 
     def __init__(
         self,
-        max_threads: int,
+        max_threads: int | None = None,
         *,
         adapt: bool = True,
         is_allowed: Callable[[int], bool] = lambda threads: True,
         meter: LoadMeter | None = None,
     ) -> None:
-        self.max_threads = max_threads
-        self.is_adaptive = adapt and max_threads > 1 and thread_mode() == "adaptive"
+        self.max_threads = torch.get_num_threads() if max_threads is None else max_threads
+        self.is_adaptive = adapt and self.max_threads > 1 and thread_mode() == "adaptive"
         self._meter, self._short_spin = _meter if meter is None else meter, ShortSpin()
         suggestion = self._suggestion() if self.is_adaptive else None
-        self._chooser = ThreadChooser(max_threads, suggestion, is_allowed=is_allowed)
+        self._chooser = ThreadChooser(self.max_threads, suggestion, is_allowed=is_allowed)
 
     @property
     def threads(self) -> int:
@@ -121,18 +121,8 @@ class AdaptiveThreads:
 class TorchThreads(AdaptiveThreads):
     """Context manager that adapts torch's number of threads, and restores it at the end.
 
-    Args:
-        adapt, is_allowed, meter: See `AdaptiveThreads`. `is_allowed` may change torch's number of threads.
+    `is_allowed` may change torch's number of threads.
     """
-
-    def __init__(
-        self,
-        *,
-        adapt: bool = True,
-        is_allowed: Callable[[int], bool] = lambda threads: True,
-        meter: LoadMeter | None = None,
-    ) -> None:
-        super().__init__(torch.get_num_threads(), adapt=adapt, is_allowed=is_allowed, meter=meter)
 
     def __enter__(self) -> Self:
         self.reset()

@@ -1,6 +1,5 @@
 """Create a run from text and a recipe, ready to train."""
 
-import dataclasses
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from normscope.blocks.checks import check_config
-from normscope.checks import as_path, short_repr
+from normscope.checks import as_path, check_setting_names, short_repr
 from normscope.data.batches import Batches, windows
 from normscope.data.corpus import RECORD_NAME, TOKENIZER_NAME, Corpus, open_corpus, part_name
-from normscope.data.prepare import prepare, prepare_stories, source_names
+from normscope.data.prepare import prepare, prepare_stories
 from normscope.data.readers import Progress
+from normscope.data.sources import source_names
 from normscope.data.split import PARTS
 from normscope.errors import ConfigError, FileError
 from normscope.models.presets import preset
@@ -67,7 +67,7 @@ def create_run(
             "vocab_size cannot be set here: it comes from the tokenizer\nfix: --tokenizer or --vocab-size"
         )
     settings = {**recipe.model, **(model or {})}
-    _check_known(train or {})
+    check_setting_names("the training", train or {}, TrainConfig)
     # Validate everything possible before tokenizing, which may take hours.
     training = TrainConfig(**{**recipe.train, **(train or {})})
     device = resolve_device(training.device)
@@ -90,13 +90,6 @@ def create_run(
         Batches(corpus.train, config.model.context, training.batch, training.seed)  # raises if the text is too short
         windows(corpus.validation, config.model.context, training.batch)
         return Run.create(folder, config, corpus.folder / TOKENIZER_NAME)
-
-
-def _check_known(settings: Mapping[str, Any]) -> None:
-    known = [field.name for field in dataclasses.fields(TrainConfig)]
-    for name in settings:
-        if name not in known:
-            raise ConfigError(f"unknown training setting {short_repr(name)}\nfix: use one of {', '.join(known)}")
 
 
 @contextmanager
@@ -162,5 +155,5 @@ def is_prepared(sources: Sequence[str | Path]) -> bool:
 
 def _relative(corpus: Path, run: Path) -> str:
     """The corpus path to store: relative if it is inside the run folder, otherwise absolute."""
-    safe_folder = corpus.resolve().is_relative_to(run.resolve())
-    return os.path.relpath(corpus.resolve(), run.resolve()) if safe_folder else str(corpus.resolve())
+    corpus, run = corpus.resolve(), run.resolve()
+    return os.path.relpath(corpus, run) if corpus.is_relative_to(run) else str(corpus)

@@ -29,7 +29,6 @@ from normscope.runtime.precision import choose_precision, probe_bfloat16
 from normscope.runtime.rng import preserve_rng
 from normscope.training.config import TrainConfig
 from normscope.training.memory_estimate import check_memory
-from normscope.training.recipes import override
 from normscope.training.recipes import recipe as lookup_recipe
 from normscope.training.trainer import Trainer
 
@@ -177,7 +176,7 @@ def doctor(
         settings: Fields of `TrainConfig`: batch, micro_batch, device, precision, ...
     """
     check_positive_number(seconds=seconds)
-    chosen = override(lookup_recipe(recipe, depth), preset=preset, vocab_size=vocab_size)
+    chosen = lookup_recipe(recipe, depth, preset=preset, vocab_size=vocab_size)
     sizes = {**chosen.model, "vocab_size": chosen.vocab_size} | ({} if context is None else {"context": context})
     model, config = build_preset(chosen.preset, **sizes), TrainConfig(**{**chosen.train, **settings})
     machine = list(describe_machine(Path.cwd()))

@@ -2,7 +2,6 @@
 
 import math
 import time
-from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
 import torch
@@ -11,7 +10,6 @@ from normscope.data.batches import windows
 from normscope.generate.text import generate_text
 from normscope.runs.events import NoticeEvent, SampleEvent, SignalEvent, ValidationEvent
 from normscope.runs.xray_snapshots import layer_signal, take_xray
-from normscope.training.config import TrainConfig
 from normscope.training.session import TrainingSession
 from normscope.training.validation import evaluate
 
@@ -24,12 +22,22 @@ SAMPLE_TOKENS = 240
 def run_due_tasks(session: TrainingSession) -> None:
     """Run all tasks that are due after the current step."""
     session.mark_metrics()
-    extension = session.run.extension
+    config, step, extension = session.config, session.step, session.run.extension
     # The end of a run before it was extended is still an end: what was done there is repeated on resume.
-    is_end = session.step in (session.config.steps, *(extension.before if extension else ()))
-    for is_due, run in TASKS:
-        if is_due(session.config, session.step, is_end):
-            run(session)
+    is_end = step in (config.steps, *(extension.before if extension else ()))
+
+    def is_due(every: int) -> bool:
+        return is_end or (every > 0 and step > 0 and step % every == 0)
+
+    # The checkpoint first: a killed run resumes there and repeats the tasks after it.
+    if is_due(config.save_every):
+        session.save()
+    if step in {round(fraction * config.steps) for fraction in SIGNAL_FRACTIONS} or config.is_xray_due(step):
+        xray(session)
+    if is_due(config.eval_every):
+        validate(session)
+    if is_due(config.sample_every):
+        sample(session)
 
 
 def validate(session: TrainingSession) -> None:
@@ -72,31 +80,3 @@ def xray(session: TrainingSession) -> None:
         record = record if session.update_watch is None else session.update_watch.add_to(record)
         for text in session.run.xray_snapshots.save(step, record, session.reported_findings):
             session.events.emit(NoticeEvent(step, text))
-
-
-IsDue = Callable[[TrainConfig, int, bool], bool]
-"""Whether a task is due, given the config, the step, and whether it is the end of the run."""
-
-
-def _every(interval: Callable[[TrainConfig], int]) -> IsDue:
-    """Due every so many steps and at the end; an interval of 0 means only at the end."""
-
-    def is_due(config: TrainConfig, step: int, is_end: bool) -> bool:
-        every = interval(config)
-        return is_end or (every > 0 and step > 0 and step % every == 0)
-
-    return is_due
-
-
-def _is_xray_due(config: TrainConfig, step: int, is_end: bool) -> bool:
-    return step in {round(fraction * config.steps) for fraction in SIGNAL_FRACTIONS} or config.is_xray_due(step)
-
-
-TASKS: Sequence[tuple[IsDue, Callable[[TrainingSession], None]]] = (
-    # The checkpoint first: a killed run resumes there and repeats the tasks after it.
-    (_every(lambda config: config.save_every), TrainingSession.save),
-    (_is_xray_due, xray),
-    (_every(lambda config: config.eval_every), validate),
-    (_every(lambda config: config.sample_every), sample),
-)
-"""When a task is due, and what it does; in the order in which they run."""

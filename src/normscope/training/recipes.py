@@ -85,34 +85,16 @@ RECIPES: Mapping[str, tuple[Callable[[int], Recipe], int]] = {"dial": (dial, 4),
 """Recipe function and default depth, by name."""
 
 
-def recipe(name: str, depth: int | None = None) -> Recipe:
-    """Look up a recipe by name."""
+def recipe(name: str, depth: int | None = None, **changes: Any) -> Recipe:
+    """Look up a recipe and replace fields; None keeps a field.
+
+    A vocabulary size implies the tokenizer "bpe" unless one is named.
+
+    >>> recipe("dial", 2, tokenizer="bytes", split=None).tokenizer, recipe("dial", 2, vocab_size=512).tokenizer
+    ('bytes', 'bpe')
+    """
     make, default_depth = lookup("recipe", name, RECIPES)
-    return make(default_depth if depth is None else depth)
-
-
-def override(base: Recipe, **changes: Any) -> Recipe:
-    """Replace fields of a recipe; None keeps a field.
-
-    >>> override(dial(2), tokenizer="bytes", split=None).tokenizer
-    'bytes'
-    """
-    return dataclasses.replace(base, **{name: value for name, value in changes.items() if value is not None})
-
-
-def resolve_recipe(
-    name: str,
-    depth: int | None = None,
-    *,
-    preset: str | None = None,
-    tokenizer: str | None = None,
-    vocab_size: int | None = None,
-    split: str | None = None,
-) -> Recipe:
-    """Look up a recipe and replace fields; a vocabulary size implies the tokenizer "bpe" unless one is named.
-
-    >>> resolve_recipe("dial", 2, vocab_size=512).tokenizer
-    'bpe'
-    """
-    chosen = override(recipe(name, depth), preset=preset, tokenizer=tokenizer, vocab_size=vocab_size, split=split)
-    return override(chosen, tokenizer="bpe") if trains_bpe(chosen.tokenizer, vocab_size) else chosen
+    given = {field: value for field, value in changes.items() if value is not None}
+    chosen = dataclasses.replace(make(default_depth if depth is None else depth), **given)
+    trains = trains_bpe(chosen.tokenizer, given.get("vocab_size"))
+    return dataclasses.replace(chosen, tokenizer="bpe") if trains else chosen

@@ -8,19 +8,19 @@ from typing import Any, Literal, get_args
 
 from normscope.checks import short_repr
 from normscope.errors import ConfigError
-from normscope.generate.text import generate_text
 from normscope.models.gpt import GPTConfig
 from normscope.render.streaming import print_text, reading_progress
 from normscope.runs.events import Observer
-from normscope.runs.load_run import load_run
 from normscope.runs.run import Run
+from normscope.runs.sample import sample
 from normscope.training.config import TrainConfig
 from normscope.training.create_run import create_run, is_prepared, new_run_folder
 from normscope.training.loop import EndReason, check_steps, train_run
 from normscope.training.observers.choose_display import choose_display
 from normscope.training.observers.trackers import TensorBoard, WeightsAndBiases, import_tracker
 from normscope.training.periodic_tasks import SAMPLE_TOKENS
-from normscope.training.recipes import Recipe, resolve_recipe
+from normscope.training.recipes import Recipe
+from normscope.training.recipes import recipe as lookup_recipe
 
 WandbMode = Literal["off", "offline", "online"]
 
@@ -115,7 +115,7 @@ def train(
         print(run.sample("Once upon a time"))
     """
     paths = [sources] if isinstance(sources, str | Path) else sources
-    chosen = resolve_recipe(recipe, depth, preset=preset, tokenizer=tokenizer, vocab_size=vocab_size, split=split)
+    chosen = lookup_recipe(recipe, depth, preset=preset, tokenizer=tokenizer, vocab_size=vocab_size, split=split)
     data = {"tokenizer": tokenizer, "vocab_size": vocab_size, "split": split, "val_fraction": val_fraction}
     _check_no_unused(paths, chosen, {**data, "allow_special": allow_special or None})
     _check_trackers(tensorboard, wandb)
@@ -187,21 +187,16 @@ def _check_no_unused(sources: Sequence[str | Path], chosen: Recipe, data: Mappin
         raise ConfigError(f"{problem}, so {' and '.join(unused)} would have no effect\nfix: omit {which}")
 
 
-def _split_settings(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _split_settings(settings: dict[str, Any]) -> list[dict[str, Any]]:
     """Separate the settings of the model from those of the training; raises on unknown names."""
-    model_fields = {field.name for field in dataclasses.fields(GPTConfig)}
-    train_fields = {field.name for field in dataclasses.fields(TrainConfig)}
-    for name in settings:
-        if name not in model_fields | train_fields:
-            raise ConfigError(
-                f"unknown setting {short_repr(name)}\n"
-                f"fix: use a setting of the training ({', '.join(sorted(train_fields))}) "
-                f"or of the model ({', '.join(sorted(model_fields - {'vocab_size'}))})"
-            )
-    return (
-        {name: value for name, value in settings.items() if name in model_fields},
-        {name: value for name, value in settings.items() if name in train_fields},
-    )
+    model, train = ({field.name for field in dataclasses.fields(kind)} for kind in (GPTConfig, TrainConfig))
+    for name in settings.keys() - model - train:
+        raise ConfigError(
+            f"unknown setting {short_repr(name)}\n"
+            f"fix: use a setting of the training ({', '.join(sorted(train))}) "
+            f"or of the model ({', '.join(sorted(model - {'vocab_size'}))})"
+        )
+    return [{name: value for name, value in settings.items() if name in known} for known in (model, train)]
 
 
 def _check_trackers(tensorboard: bool, wandb: WandbMode) -> None:
@@ -227,8 +222,6 @@ def _trackers(run: Run, tensorboard: bool, wandb: WandbMode) -> list[Observer]:
 
 def _print_samples(run: Run) -> None:
     """Print two samples of the best checkpoint."""
-    model, tokenizer = load_run(run.folder)
-    texts = generate_text(model, tokenizer, run.config.prompt, samples=2, max_new_tokens=SAMPLE_TOKENS, temperature=0.8)
-    for text in texts:
+    for text in sample(run, run.config.prompt, samples=2, max_new_tokens=SAMPLE_TOKENS):
         print()
         print_text(text.prompt + text.text)

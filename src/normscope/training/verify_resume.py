@@ -125,13 +125,11 @@ def _resume(run: Run, until: int, kill_after: float | None = None) -> float:
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=dict(os.environ))
     try:
         _, errors = process.communicate(timeout=kill_after)
-    except subprocess.TimeoutExpired:
+    except BaseException as error:  # also Ctrl-C: leave no process that writes into a folder about to be deleted
         process.kill()
         process.communicate()
-        return time.monotonic() - start
-    except BaseException:  # Ctrl-C: leave no process behind that writes into a folder about to be deleted
-        process.kill()
-        process.communicate()
+        if isinstance(error, subprocess.TimeoutExpired):
+            return time.monotonic() - start
         raise
     if process.returncode not in (0, -signal.SIGKILL):
         message = errors.decode(errors="replace").strip().removeprefix("error: ")

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from normscope.checks import check_flags, check_positive_number, is_integer, is_number, short_repr
+from normscope.checks import check_flags, check_positive_number, is_integer, is_number
 from normscope.errors import ConfigError, DtypeError
 from normscope.training.optimizers.lazy_torch import LightOptimizer
 
@@ -78,21 +78,12 @@ class Muon(LightOptimizer):
             raise ConfigError(f"weight_decay={weight_decay!r} must be a finite number, zero or more")
         if not (is_integer(steps) and steps <= len(POLAR_EXPRESS)):
             raise ConfigError(f"steps={steps!r} must be a whole number from 1 to {len(POLAR_EXPRESS)}")
-        defaults = {
-            "lr": lr,
-            "momentum": momentum,
-            "nesterov": nesterov,
-            "weight_decay": weight_decay,
-            "steps": steps,
-        }
-        if not isinstance(params, Iterable):
-            raise DtypeError(f"Muon takes matrices, but got {short_repr(params)}\nfix: Muon([layer.weight, ...])")
+        defaults = {"lr": lr, "momentum": momentum, "nesterov": nesterov, "weight_decay": weight_decay, "steps": steps}
         try:
             super().__init__(params, defaults)
-        except ValueError as error:
-            raise ConfigError(f"Muon takes matrices: {error}\nfix: Muon([layer.weight, ...])") from error
-        except (TypeError, RuntimeError) as error:
-            raise DtypeError(f"Muon takes matrices: {error}\nfix: Muon([layer.weight, ...])") from error
+        except (ValueError, TypeError, RuntimeError) as error:
+            kind = ConfigError if isinstance(error, ValueError) else DtypeError
+            raise kind(f"Muon takes matrices: {error}\nfix: Muon([layer.weight, ...])") from error
         for group in self.param_groups:
             for weight in group["params"]:
                 if weight.dim() != 2:
@@ -136,10 +127,9 @@ class Muon(LightOptimizer):
                 yield _updates([weight.grad for weight in weights if weight.grad is not None], group["steps"])
 
     def _momentum_buffer(self, weight: Tensor) -> Tensor:
-        state = self.state[weight]
-        if "momentum" not in state:
-            state["momentum"] = torch.zeros_like(weight)
-        buffer: Tensor = state["momentum"]
+        if "momentum" not in self.state[weight]:
+            self.state[weight]["momentum"] = torch.zeros_like(weight)
+        buffer: Tensor = self.state[weight]["momentum"]
         return buffer
 
 
