@@ -19,13 +19,7 @@ Format = Literal["text", "jsonl", "parquet"]
 STDIN = "-"
 """The name of standard input."""
 
-_FORMATS: dict[str, Format] = {
-    ".txt": "text",
-    ".md": "text",
-    ".py": "text",
-    ".jsonl": "jsonl",
-    ".parquet": "parquet",
-}
+_FORMATS: dict[str, Format] = {".txt": "text", ".md": "text", ".py": "text", ".jsonl": "jsonl", ".parquet": "parquet"}
 KNOWN_SUFFIXES = ", ".join(_FORMATS)
 _OTHER_SUFFIXES = f" with other suffixes than {KNOWN_SUFFIXES}"
 _OWN_OUTPUT = ({"config.json", "metrics.jsonl"}, {"corpus.json", "train.bin"})

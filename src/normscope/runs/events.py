@@ -9,11 +9,7 @@ from normscope.storage.json_files import FileFormat
 
 METRICS_FORMAT = FileFormat(1)
 """Format of the events in metrics.jsonl."""
-END_REASONS = {
-    "done": "done",
-    "stopped": "stopped, everything saved",
-    "paused": "paused, everything saved",
-}
+END_REASONS = {"done": "done", "stopped": "stopped, everything saved", "paused": "paused, everything saved"}
 """Why a run ended, as displays and reports show it."""
 
 

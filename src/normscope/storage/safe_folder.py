@@ -123,10 +123,7 @@ class SafeFolder:
         mode, shown = self._mode(name), self.path / name
         if mode is not None and stat.S_ISDIR(mode):
             raise FileError(f"cannot write {shown}: it is a folder\nfix: remove it")
-        with (
-            self._opened() as (descriptor, prefix),
-            AtomicFile(prefix + name, folder=descriptor, shown=shown) as file,
-        ):
+        with self._opened() as (descriptor, prefix), AtomicFile(prefix + name, folder=descriptor, shown=shown) as file:
             file.write(data)
 
     def rename(self, old: str, new: str) -> None:
