@@ -16,7 +16,7 @@ from normscope.runs.sample import sample
 from normscope.training.config import TrainConfig
 from normscope.training.create_run import create_run, is_prepared, new_run_folder
 from normscope.training.loop import EndReason, check_steps, train_run
-from normscope.training.observers.choose_display import choose_display
+from normscope.training.observers.log_lines import choose_display
 from normscope.training.observers.trackers import TensorBoard, WeightsAndBiases, import_tracker
 from normscope.training.periodic_tasks import SAMPLE_TOKENS
 from normscope.training.recipes import Recipe

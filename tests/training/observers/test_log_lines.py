@@ -8,9 +8,8 @@ import re
 import pytest
 
 from normscope.runs.events import CheckpointEvent, FinishedEvent, NoticeEvent, RunEvent, SampleEvent
-from normscope.training.observers.choose_display import choose_display
 from normscope.training.observers.live import LiveDisplay
-from normscope.training.observers.log_lines import LogLines, next_commands
+from normscope.training.observers.log_lines import LogLines, choose_display, next_commands
 from tests.training.observers.simulated import FLOOR, Clock, signal, simulated_run, started, stepped, validated
 
 

@@ -1,4 +1,4 @@
-"""Log a run as lines of text, for files and pipes."""
+"""Log a run as lines of text, for files and pipes; a terminal gets a live display instead."""
 
 import math
 import shlex
@@ -15,6 +15,7 @@ from normscope.runs.events import (
     CheckpointEvent,
     FinishedEvent,
     NoticeEvent,
+    Observer,
     SampleEvent,
     StartedEvent,
     StepEvent,
@@ -91,6 +92,23 @@ class LogLines(Display):
             self._print(f"  best {_validation(progress.best, progress.floor, mark_best=False)}")
         if progress.start is not None:
             self._print(*(f"  {name:<9}{command}" for name, command in next_commands(progress.start.folder, event)))
+
+
+def choose_display(stream: TextIO) -> Observer:
+    """A live display on a terminal; log lines for files, pipes and terminals without cursor control.
+
+    >>> import io
+    >>> type(choose_display(io.StringIO())).__name__
+    'LogLines'
+    """
+    if not stream.isatty():
+        return LogLines(stream)
+    from normscope.render.console import SafeConsole
+    from normscope.training.observers.live import LiveDisplay
+
+    console = SafeConsole(file=stream)
+    can_draw = not console.is_dumb_terminal and console.encoding.startswith("utf")
+    return LiveDisplay(console) if can_draw else LogLines(stream)
 
 
 def next_commands(folder: str, event: FinishedEvent) -> list[tuple[str, str]]:
