@@ -11,7 +11,7 @@ from typing import Literal
 
 from normscope.checks import SEED_LIMIT, as_path, check_flags, check_positive_int, check_seed
 from normscope.data.corpus import Corpus
-from normscope.data.documents import TextStatistics, text_statistics
+from normscope.data.documents import text_statistics
 from normscope.data.readers import Progress, SourceReader
 from normscope.data.sources import STDIN, SourceFile, find_sources, source_names
 from normscope.data.split import PARTS, AssignedText, check_split, choose_split
@@ -87,6 +87,10 @@ def prepare(
         chosen, more = choose_tokenizer(tokenizer, vocab_size, statistics, texts, preview, special)
         if tokenizer == AUTO and isinstance(chosen, CharacterTokenizer):
             reader.skip_pass()  # characters need no training pass
+        if (size := statistics.characters) < _SMALL_CORPUS:
+            more.append(
+                f"small corpus ({size:,} characters): expect overfitting; add text, or lower --depth or --steps"
+            )
         return write_corpus(
             Path(folder),
             texts(),
@@ -102,7 +106,7 @@ def prepare(
                 "allow_special": allow_special,
             },
             sources=reader.fingerprints,
-            notices=(*notices, *more, *_if_small(statistics)),
+            notices=(*notices, *more),
         )
 
 
@@ -117,15 +121,6 @@ def _saved_stdin(folder: str | Path) -> Iterator[Path]:
         except OSError as error:
             raise FileError(f"cannot save standard input in {folder}: {error.strerror or error}") from error
         yield path
-
-
-def _if_small(statistics: TextStatistics) -> list[str]:
-    if statistics.characters >= _SMALL_CORPUS:
-        return []
-    return [
-        f"small corpus ({statistics.characters:,} characters): expect overfitting; "
-        f"add text, or lower --depth or --steps"
-    ]
 
 
 def prepare_stories(

@@ -75,16 +75,14 @@ class TokenFile:
     def _read(self, start: int, length: int) -> bytes:
         size, offset = length * self.dtype.itemsize, start * self.dtype.itemsize
         try:
-            data = self._read_bytes(size, offset)
+            if hasattr(os, "pread"):
+                data = os.pread(self._file, size, offset)
+            else:
+                with self._lock:  # Windows has no pread
+                    os.lseek(self._file, offset, os.SEEK_SET)
+                    data = os.read(self._file, size)
         except OSError as error:
             raise FileError(f"cannot read {self.path}: {error.strerror}") from error
         if len(data) < size:
             raise FileError(f"{self.path} was truncated while in use\nfix: prepare the corpus again")
         return data
-
-    def _read_bytes(self, size: int, offset: int) -> bytes:
-        if hasattr(os, "pread"):
-            return os.pread(self._file, size, offset)
-        with self._lock:  # Windows has no pread
-            os.lseek(self._file, offset, os.SEEK_SET)
-            return os.read(self._file, size)

@@ -18,8 +18,7 @@ from normscope.errors import CheckpointError, DtypeError
 from normscope.runs import checksummed_folder
 from normscope.runs.checksummed_folder import MANIFEST_NAME
 from normscope.runs.config import CONFIG_NAME
-from normscope.runs.extension import write_extension
-from normscope.runs.run import Run
+from normscope.runs.run import Run, write_extension
 from normscope.storage.files import make_folder
 from normscope.storage.safe_folder import SafeFolder
 

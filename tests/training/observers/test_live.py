@@ -9,8 +9,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from normscope.runs.events import FinishedEvent, NoticeEvent, SampleEvent, StartedEvent, StepEvent, ThreadsEvent
-from normscope.training.observers.live import LiveDisplay
-from normscope.training.observers.live_panel import panel
+from normscope.training.observers.live import LiveDisplay, panel
 from normscope.training.observers.progress import RunProgress
 from tests.training.observers.simulated import Clock, simulated_run, started, stepped, validated
 

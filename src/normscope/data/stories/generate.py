@@ -44,11 +44,6 @@ def generate_story(grammar: Grammar, uniform: Callable[[], float]) -> Story:
 def generate_stories(grammar: Grammar, seed: int, start: int = 0) -> Iterator[Story]:
     """Generate stories from index `start`. Story i depends only on the seed and on i."""
     check_seed(seed=seed, start=start)
-    return _generate_from(grammar, int(seed), int(start))
-
-
-def _generate_from(grammar: Grammar, seed: int, start: int) -> Iterator[Story]:
-    random = Random()
-    for index in range(start, SEED_LIMIT):
-        random.seed(seed * SEED_LIMIT + index)  # Python guarantees the same sequence for an int seed across versions
-        yield generate_story(grammar, random.random)
+    # Python guarantees the same sequence for an int seed across versions.
+    randoms = (Random(int(seed) * SEED_LIMIT + index) for index in range(int(start), SEED_LIMIT))
+    return (generate_story(grammar, random.random) for random in randoms)
