@@ -6,7 +6,7 @@ import hashlib
 import os
 import shlex
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -21,7 +21,6 @@ STDIN = "-"
 
 _FORMATS: dict[str, Format] = {".txt": "text", ".md": "text", ".py": "text", ".jsonl": "jsonl", ".parquet": "parquet"}
 KNOWN_SUFFIXES = ", ".join(_FORMATS)
-_OTHER_SUFFIXES = f" with other suffixes than {KNOWN_SUFFIXES}"
 _OWN_OUTPUT = ({"config.json", "metrics.jsonl"}, {"corpus.json", "train.bin"})
 """Files that identify a run or a prepared corpus: normscope does not train on its own output."""
 
@@ -58,6 +57,15 @@ class _FoundSources:
             first = self.files.setdefault(path.resolve(), source)
             if first is not source:
                 self.notices.append(f"{source.name} is the same file as {first.name} and is read only once")
+
+    def add_known(self, where: str | Path, files: Sequence[Path], suffixes: Collection[str], if_none: str) -> None:
+        """Add the files with one of these suffixes, and note the others; raise if there are none to add."""
+        taken = [path for path in files if path.suffix.lower() in suffixes]
+        if not taken:
+            raise FileError(if_none)
+        self.add(taken)
+        skipped = [path.name for path in files if path.suffix.lower() not in suffixes]
+        self.note_skipped(where, "file", "files", skipped, f" with other suffixes than {KNOWN_SUFFIXES}")
 
     def note_skipped(self, where: str | Path, one: str, several: str, names: Sequence[str], suffix: str = "") -> None:
         if names:
@@ -120,17 +128,13 @@ def find_sources(
 
 def _add_folder(found: _FoundSources, folder: Path) -> None:
     everything, own_output = _files_below(folder)
-    known = [path for path in everything if path.suffix.lower() in _FORMATS]
     if folder in own_output:
         raise FileError(f"the folder {folder} is a run or a prepared corpus, not text\nfix: name a folder with text")
-    if not known:
-        raise FileError(
-            f"the folder {folder} has no text files ({KNOWN_SUFFIXES})\n"
-            f"fix: name another folder, or name files with other suffixes explicitly or as a pattern: {folder}/*.log"
-        )
-    found.add(known)
-    skipped = [path.name for path in everything if path.suffix.lower() not in _FORMATS]
-    found.note_skipped(folder, "file", "files", skipped, _OTHER_SUFFIXES)
+    none = (
+        f"the folder {folder} has no text files ({KNOWN_SUFFIXES})\n"
+        f"fix: name another folder, or name files with other suffixes explicitly or as a pattern: {folder}/*.log"
+    )
+    found.add_known(folder, everything, _FORMATS, none)
     own = [str(path.relative_to(folder)) for path in own_output]
     found.note_skipped(folder, "run or prepared corpus", "runs or prepared corpora", own)
 
@@ -158,16 +162,11 @@ def _files_below(folder: Path) -> tuple[list[Path], list[Path]]:
 def _add_pattern(found: _FoundSources, pattern: str) -> None:
     """Add the files that match a pattern; unknown suffixes only if the pattern names them, as in '*.log'."""
     files = [path for match in sorted(glob.glob(pattern, recursive=True)) if (path := Path(match)).is_file()]
-    suffixes = {*_FORMATS, Path(pattern).suffix.lower()}
-    taken = [path for path in files if path.suffix.lower() in suffixes]
-    if not taken:
-        raise FileError(
-            f"no text file matches {pattern}\n"
-            f"fix: check the pattern; for suffixes other than {KNOWN_SUFFIXES}, name the suffix: '*.log'"
-        )
-    found.add(taken)
-    skipped = [path.name for path in files if path.suffix.lower() not in suffixes]
-    found.note_skipped(pattern, "file", "files", skipped, _OTHER_SUFFIXES)
+    none = (
+        f"no text file matches {pattern}\n"
+        f"fix: check the pattern; for suffixes other than {KNOWN_SUFFIXES}, name the suffix: '*.log'"
+    )
+    found.add_known(pattern, files, {*_FORMATS, Path(pattern).suffix.lower()}, none)
 
 
 def _suggestion(path: Path) -> str:
