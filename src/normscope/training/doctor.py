@@ -49,8 +49,8 @@ def describe_machine(folder: Path) -> Iterator[DoctorRow]:
     load = measure_load()
     yield DoctorRow("load", str(load), "busy: steps will be slower and may use fewer threads" if load.is_busy else "")
     sizes = {"MemAvailable": 0, "MemTotal": 0} | meminfo()
-    of = f"{sizes['MemAvailable'] / 1e9:.1f} of {sizes['MemTotal'] / 1e9:.1f} GB free"
-    yield DoctorRow("memory", of if sizes["MemAvailable"] else "unknown")
+    available = f"{sizes['MemAvailable'] / 1e9:.1f} of {sizes['MemTotal'] / 1e9:.1f} GB free"
+    yield DoctorRow("memory", available if sizes["MemAvailable"] else "unknown")
     free = shutil.disk_usage(folder).free
     yield DoctorRow("disk", f"{free / 1e9:.1f} GB free", f"in {folder.resolve()}")
 
