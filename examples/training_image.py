@@ -16,7 +16,7 @@ from normscope.runs.events import RunEvent, StartedEvent, StepEvent
 from normscope.storage.files import write_atomically
 from normscope.training.create_run import create_run
 from normscope.training.loop import train_run
-from normscope.training.observers.live_panel import panel
+from normscope.training.observers.live import panel
 from normscope.training.observers.progress import RunProgress
 from normscope.training.recipes import recipe
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import normscope
-from normscope.diagnostics.collect import parameters, session
+from normscope.diagnostics.collect import losses, parameters
 from normscope.diagnostics.record import XrayRecord
 
 
@@ -198,9 +198,9 @@ class Steps(nn.Module):
 
 
 def test_a_record_does_not_grow_with_calls_and_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert (parameters._MAX_STEPS, session._MAX_LOSSES) == (1000, 1000)
+    assert (parameters._MAX_STEPS, losses._MAX_LOSSES) == (1000, 1000)
     monkeypatch.setattr(parameters, "_MAX_STEPS", 100)
-    monkeypatch.setattr(session, "_MAX_LOSSES", 100)
+    monkeypatch.setattr(losses, "_MAX_LOSSES", 100)
     model = Steps()
     optimiser = torch.optim.SGD(model.parameters(), lr=1e-3)
     with normscope.xray(model) as x:

@@ -133,6 +133,13 @@ def _judge(result: ProcessResult, _: Path) -> str:
     return "harmless" if result.code in (0, 1) else "traceback"
 
 
+CALLS = (
+    "generate_text", "generate_tokens", "load_run", "load_tokenizer", "load_huggingface", "GPT", "TrainConfig",
+    "create_run", "prepare", "Run.open", "explain", "draw", "LayerNorm", "Linear",
+)  # fmt: skip
+"""The names in `api_calls`, which imports torch to tell them."""
+
+
 def api_calls(folder: Path) -> Mapping[str, tuple[Any, dict[str, Any]]]:
     """Functions of the Python API with valid arguments."""
     import normscope
@@ -188,7 +195,7 @@ def api_calls(folder: Path) -> Mapping[str, tuple[Any, dict[str, Any]]]:
             TrainConfig,
             {"steps": 3, "batch": 2, "lr": 0.1, "seed": 1, "grad_clip": 1.0, "device": "cpu"},
         ),
-        "start": (
+        "create_run": (
             create_run,
             {
                 "folder": "made",
@@ -258,8 +265,7 @@ OBJECTS: tuple[Any, ...] = (
 
 def call_trial(rng: random.Random, folder: Path) -> Trial:
     """A call with one wrong argument."""
-    names = ("generate_text", "generate_tokens", "load_run", "load_tokenizer", "load_huggingface", "GPT", "TrainConfig")
-    name = rng.choice([*names, "start", "prepare", "Run.open", "explanation", "draw", "LayerNorm", "Linear"])
+    name = rng.choice(CALLS)
     number, which = rng.randrange(len(OBJECTS)), rng.random()
 
     def act() -> int:

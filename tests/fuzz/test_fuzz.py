@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.fuzz.arguments import CALLS, api_calls
+
 
 def fuzz(*arguments: str) -> None:
     root = Path(__file__).parents[2]
@@ -23,6 +25,10 @@ def fuzz(*arguments: str) -> None:
 
 def test_few_trials() -> None:
     fuzz("--quick", "--seed", "1", "--trials", "12", "--only", "files", "arguments", "calls", "environment")
+
+
+def test_every_call_that_is_drawn_is_in_the_table(tmp_path: Path) -> None:
+    assert set(api_calls(tmp_path)) == set(CALLS)
 
 
 @pytest.mark.exhaustive
