@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from numba.core.caching import NullCache
 from numba.core.dispatcher import Dispatcher
 
 TIMEOUT = 60.0
@@ -40,7 +41,10 @@ def share_among_workers(run: str) -> None:
 
     def compile_once(self: Any, signature: Any) -> Any:
         function = self.py_func
-        if not function.__module__.startswith("normscope.") or self.overloads.get(signature):
+        # What is not cached cannot be shared. Such functions are made by others and may have the same name as the one
+        # that calls them, so that a lock would wait for itself.
+        is_cached = not isinstance(self._cache, NullCache)
+        if not (function.__module__.startswith("normscope.") and is_cached) or self.overloads.get(signature):
             return compile_here(self, signature)
         with _lock(folder / f"{function.__module__}.{function.__qualname__}"):
             return compile_here(self, signature)
