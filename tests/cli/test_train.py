@@ -112,6 +112,8 @@ WRONG = [
     ("--vocab-size 300", "so --vocab-size 300 would have no effect\nfix: omit it"),
     ("--model colour", "--model expects NAME=VALUE"),
     ("--model colour=red", "a GPT has no setting 'colour'"),
+    ("--width 8 --model width=16", "width is given twice: as an argument and in model"),
+    ("--model norm=rms norm=layer", "norm is given twice in --model"),
     ("--model norm=batch", "brackets the tokens' axis"),
     (
         "--model vocab-size=99",

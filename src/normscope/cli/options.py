@@ -174,7 +174,10 @@ def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
         name, equals, value = text.partition("=")
         if not equals:
             raise ConfigError(f"--model expects NAME=VALUE, but got {text!r}\nfix: --model norm=layer")
-        settings[name.replace("-", "_")] = _parse_value(value)
+        name = name.replace("-", "_")
+        if name in settings:
+            raise ConfigError(f"{name} is given twice in --model\nfix: give it once")
+        settings[name] = _parse_value(value)
     return settings
 
 

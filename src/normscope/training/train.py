@@ -122,6 +122,8 @@ def train(
     if not isinstance(model, Mapping | None):
         raise ConfigError(f"model={short_repr(model)} must be a dict of settings")
     model_settings, training = _split_settings(settings)
+    if twice := model_settings.keys() & (model or {}).keys():
+        raise ConfigError(f"{min(twice)} is given twice: as an argument and in model\nfix: give it once")
     with reading_progress(quiet or observers is not None) as progress:
         created = create_run(
             new_run_folder(paths) if out is None else out,
