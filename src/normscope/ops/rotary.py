@@ -137,7 +137,9 @@ RMS_NORM_ROTARY = Operation(
     config=NormRotaryConfig,
     forward=_norm_rotary,
     backward=_norm_rotary_backward,
-    reference=lambda config, *tensors: (rms_norm_rotary_reference(*tensors, config.eps).contiguous(),),
+    reference=lambda config, x, weight, cos, sin: (
+        rms_norm_rotary_reference(x, weight, cos, sin, config.eps).contiguous(),
+    ),
     shapes=lambda config, x, *others: (x.new_empty(x.shape),),
     gradient_of=(0, 1),
 )
