@@ -55,7 +55,7 @@ CORE: dict[str, list[str]] = {
     "runs/checksummed_folder": ["runs/test_checksummed_folder", "runs/test_checkpoints"],
     "runs/checkpoints": ["runs/test_checkpoints", "training/test_loop"],
     "training/trainer": ["training/test_trainer", "training/test_loop"],
-    "training/config": ["training/test_schedule", "training/test_trainer"],
+    "training/schedule": ["training/test_schedule", "training/test_trainer"],
     "generate/sampling": ["generate/test_sampling", "generate/test_tokens"],
     "lab/results/statistics": [
         "lab/results/test_statistics",

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from normscope.errors import ConfigError
-from normscope.training.config import LRSchedule
+from normscope.training.schedule import LRSchedule
 
 shares = st.floats(0, 0.5)
 

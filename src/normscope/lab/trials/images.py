@@ -16,7 +16,7 @@ from normscope.errors import ConfigError
 from normscope.lab.trials.measuring import step_count, timed, training_flops, training_metrics
 from normscope.models.convnet import ConvNet, ConvNetConfig
 from normscope.models.vit import ViT, ViTConfig
-from normscope.training.config import LRSchedule
+from normscope.training.schedule import LRSchedule
 
 HELD_OUT = 397
 CLASSES, SIZE = 10, 8
