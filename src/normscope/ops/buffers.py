@@ -27,9 +27,12 @@ def match_parameter(gradient: Tensor | None, parameter: Tensor | None) -> Tensor
     return gradient if parameter.dtype == torch.float32 else gradient.to(parameter.dtype)
 
 
+def address(x: Tensor | None) -> int:
+    return 0 if x is None else x.data_ptr()
+
+
 def addresses(*tensors: Tensor | None) -> tuple[int, ...]:
-    """Return the addresses of tensors, 0 for None."""
-    return tuple([0 if t is None else t.data_ptr() for t in tensors])
+    return tuple(map(address, tensors))
 
 
 @lru_cache(maxsize=64)

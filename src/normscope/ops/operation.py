@@ -114,13 +114,14 @@ class Operation:
             )._opoverload
 
     def __call__(self, backend: kernel_mode.Backend, config: Any, *tensors: Tensor | None) -> tuple[Any, ...]:
-        """Run the operation: as an operator, or eagerly. Returns all outputs."""
+        """Run the operation: as an operator, or eagerly. Returns all outputs; eagerly, those that were computed."""
         if backend == "operator":
             outputs = self._overload(*tensors, *config)
             return outputs if isinstance(outputs, tuple) else (outputs,)
         if any_requires_grad(*tensors[: len(self.gradient_of)]):
             extras: list[Tensor] = []
-            return *self._function(self, extras, config, *tensors), *extras
+            found = self._function(self, extras, config, *tensors)
+            return (found, *extras) if isinstance(found, Tensor) else (*found, *extras)
         return self.compute(config, *tensors)
 
     def compute(self, config: Any, *tensors: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -235,6 +236,8 @@ class _KernelFunction(torch.autograd.Function):
         ctx.operation, ctx.config = operation, config
         ctx.set_materialize_grads(False)
         extras.extend(outputs[operation.returned :])  # type: ignore[arg-type]
+        if operation.returned == 1 or outputs[1] is None:
+            return outputs[0]  # without a tuple, which autograd would take longer to wrap
         return outputs[: operation.returned]
 
     @staticmethod

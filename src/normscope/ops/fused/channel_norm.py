@@ -48,15 +48,20 @@ def _planes(group, options):
 
 
 @compiled
-def _runs(mask, plane, options):
-    """Yield the start and length of each run of equal mask values in a plane, and whether the values are real."""
-    real, spatial, first = byte_at(mask, plane // options.channels * options.spatial), options.spatial, 0
-    while first < spatial:
-        end = first + 1 if options.has_mask else spatial
-        while end < spatial and real[end] == real[first]:
-            end += 1
-        yield plane * spatial + first, end - first, not options.has_mask or real[first] != 0
-        first = end
+def _sample_mask(plane, arrays, options):
+    """Return the address of the mask of a plane's sample."""
+    return arrays.mask + plane // options.channels * options.spatial
+
+
+@compiled
+def _run(mask, first, options):
+    """Return the length of the run of equal mask values of a sample that starts at `first`, and if they are real."""
+    if not options.has_mask:
+        return options.spatial - first, True
+    values, end = byte_at(mask), first + 1
+    while end < options.spatial and values[end] == values[first]:
+        end += 1
+    return end - first, values[first] != 0
 
 
 @compiled
@@ -89,13 +94,16 @@ def _measure(group, arrays, options):
     """
     count, pivot, total, square = 0, 0.0, 0.0, 0.0
     for plane in _planes(group, options):
-        for at, length, is_real in _runs(arrays.mask, plane, options):
+        mask, j = _sample_mask(plane, arrays, options), 0
+        while j < options.spatial:
+            length, is_real = _run(mask, j, options)
             if is_real:
-                xs = float32_at(arrays.x, at)
+                xs = float32_at(arrays.x, plane * options.spatial + j)
                 if count == 0 and options.centered:
                     pivot = np.float64(xs[0])
                 sums = sums_around(xs, pivot, length)
                 total, square, count = total + sums[0], square + sums[1], count + length
+            j += length
     if count == 0:
         return 0, 0.0, 1.0
     off = total / count if options.centered else 0.0
@@ -116,11 +124,14 @@ def _forward_part(part, parts, arrays, options):
         for plane in _planes(group, options):
             channel = plane % options.channels
             factor, shift = scale * float32_at(arrays.weight)[channel], np.float64(float32_at(arrays.bias)[channel])
-            for at, length, is_real in _runs(arrays.mask, plane, options):
+            mask, j = _sample_mask(plane, arrays, options), 0
+            while j < options.spatial:
+                (length, is_real), at = _run(mask, j, options), plane * options.spatial + j
                 if is_real:
                     _scale(float32_at(arrays.x, at), float32_at(arrays.y, at), mean, factor, shift, length, fast)
                 else:
                     fill(float32_at(arrays.y, at), np.float32(0.0), length)
+                j += length
 
 
 @compiled
@@ -184,10 +195,13 @@ def _sum_group(group, mean, arrays, options, fast):
     off = mean - np.float32(mean) if fast else 0.0
     for plane in _planes(group, options):
         sums[0], sums[1], sums[2] = 0.0, 0.0, 0.0
-        for at, length, is_real in _runs(arrays.mask, plane, options):
+        mask, j = _sample_mask(plane, arrays, options), 0
+        while j < options.spatial:
+            (length, is_real), at = _run(mask, j, options), plane * options.spatial + j
             if is_real:
                 _backward_sums(float32_at(arrays.x, at), float32_at(arrays.g, at), mean, sums, length, fast)
                 count += length
+            j += length
         # Fast sums use the mean rounded to float32; correct for the difference.
         square, plane_dot, plane_grad_sum = square + sums[0], sums[1] - off * sums[2], sums[2]
         float64_at(arrays.workspace)[plane] = plane_dot
@@ -214,7 +228,9 @@ def _backward_part(part, parts, arrays, options):
         for plane in _planes(group, options):
             factor = scale * float32_at(arrays.weight)[plane % options.channels]
             float64_at(arrays.workspace)[plane] *= scale
-            for at, length, is_real in _runs(arrays.mask, plane, options):
+            mask, j = _sample_mask(plane, arrays, options), 0
+            while j < options.spatial:
+                (length, is_real), at = _run(mask, j, options), plane * options.spatial + j
                 gs, dxs = float32_at(arrays.g, at), float32_at(arrays.dx, at)
                 if is_real and has_running:
                     _scale(gs, dxs, 0.0, factor, 0.0, length, True)
@@ -222,6 +238,7 @@ def _backward_part(part, parts, arrays, options):
                     _gradient(float32_at(arrays.x, at), gs, dxs, mean, factor, dot, grad_sum, length, fast)
                 else:
                     fill(dxs, np.float32(0.0), length)
+                j += length
 
 
 @compiled

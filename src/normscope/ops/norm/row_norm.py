@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from normscope.ops.buffers import (
-    addresses,
+    address,
     empty_float32,
     empty_float64,
     match_parameter,
@@ -45,7 +45,10 @@ def _forward(config: RowNormConfig, *tensors: Any) -> tuple[Tensor | None, ...]:
     total = None if branch is None else torch.empty_like(wide)
     y, rows = torch.empty_like(wide), wide.numel() // d
     means = empty_float64(rows) if centered else None
-    arrays = addresses(wide, branch, total, gain, shift, mask, y, means)
+    arrays = (
+        wide.data_ptr(), address(branch), address(total), gain.data_ptr(), shift.data_ptr(), address(mask),
+        y.data_ptr(), address(means),
+    )  # fmt: skip
     options = rows, d, eps, centered, mask is not None, branch is not None, bias is not None
     run_kernel("row_norm", "forward", thread_pool_for(wide.numel()), arrays, options)
     return y if wide.dtype == x.dtype else y.to(x.dtype), total, means
@@ -56,7 +59,7 @@ def _backward(
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """Return the gradients of x (and of the branch), gain and bias, given those of the result and of x + branch."""
     (given, weight, bias, mask, means), (d, eps, centered) = saved, config
-    g, residual_grad = grads
+    g, residual_grad = grads if len(grads) == 2 else (grads[0], None)
     if g is None:  # the result was not used
         return residual_grad, None, None
     x, gain, g = to_contiguous_float32(given), parameter_or(1.0, weight, d), to_contiguous_float32(g)
@@ -69,9 +72,12 @@ def _backward(
     if d >= LONG_ROW:
         kernel, numbers = "long_rows_backward", 4 * rows + 1
     workspace = empty_float64(numbers)
-    arrays = addresses(x, gain, mask, means, g, residual_grad, dx, workspace)
+    arrays = (
+        x.data_ptr(), gain.data_ptr(), address(mask), address(means), g.data_ptr(), address(residual_grad),
+        dx.data_ptr(), workspace.data_ptr(),
+    )  # fmt: skip
     options = blocks, rows, d, eps, centered, needed[1], needed[2], mask is not None, residual_grad is not None
-    run_kernel("row_norm_backward", kernel, pool, arrays, addresses(dweight, dbias), options)
+    run_kernel("row_norm_backward", kernel, pool, arrays, (address(dweight), address(dbias)), options)
     dx = dx if given.dtype == torch.float32 else dx.to(given.dtype)
     return dx, match_parameter(dweight, weight), match_parameter(dbias, bias)
 
