@@ -1,4 +1,4 @@
-"""Global test setup: one thread per worker, so that workers don't compete for cores, and a fixed seed."""
+"""Global test setup: one thread per worker, so that workers don't compete for cores, no waiting for disks, a seed."""
 
 import builtins
 import os
@@ -18,6 +18,14 @@ for _number in {"SIGINT", "SIGHUP"} & set(dir(signal)):
     if signal.getsignal(getattr(signal, _number)) is signal.SIG_IGN:
         _handler = signal.default_int_handler if _number == "SIGINT" else signal.SIG_DFL
         signal.signal(getattr(signal, _number), _handler)
+
+
+def _no_wait(descriptor: int) -> None:
+    """An fsync that does not wait: it only matters after a power cut. Processes that tests start and kill do wait."""
+    os.fstat(descriptor)  # a closed file is still an error
+
+
+os.fsync = _no_wait  # type: ignore[assignment]
 
 # The same examples in every run, so that failures are reproducible; no deadline, so that slow machines pass.
 settings.register_profile("default suite", max_examples=50, deadline=None, derandomize=True, database=None)
