@@ -41,7 +41,7 @@ def of_transformers() -> tuple[nn.Module, Loss]:
         vocab_size=VOCABULARY, n_positions=CONTEXT, n_embd=384, n_layer=6, n_head=6, bos_token_id=0, eos_token_id=0,
         resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
     )  # fmt: skip
-    model: Any = GPT2LMHeadModel(config)
+    model: Any = GPT2LMHeadModel(config)  # type: ignore[no-untyped-call]
 
     def loss(tokens: Tensor) -> Tensor:
         found: Tensor = model(input_ids=tokens, labels=tokens).loss

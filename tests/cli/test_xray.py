@@ -179,7 +179,7 @@ def test_a_folder_of_xrays_is_a_series(mine: Path, capsys: pytest.CaptureFixture
 
 def test_a_hugging_face_gpt(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tiny = GPT2Config(vocab_size=50, n_positions=16, n_embd=16, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0)
-    GPT2LMHeadModel(tiny).save_pretrained(in_folder / "tiny")
+    GPT2LMHeadModel(tiny).save_pretrained(in_folder / "tiny")  # type: ignore[no-untyped-call]
     capsys.readouterr()
     out = seen(["tiny"], capsys)
     assert "X-ray of GPT\n" in out  # normscope's own
@@ -192,7 +192,7 @@ def test_another_hugging_face_model_is_read_by_transformers(
         vocab_size=50, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32,
         max_position_embeddings=16,
     )  # fmt: skip
-    BertModel(tiny).save_pretrained(in_folder / "bert")
+    BertModel(tiny).save_pretrained(in_folder / "bert")  # type: ignore[no-untyped-call]
     code, out, errors = entered(["xray", "bert"], capsys)
     assert code in (0, 1)
     assert "Traceback" not in errors

@@ -41,7 +41,7 @@ def bert(in_folder: Path) -> Path:
         vocab_size=50, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32,
         max_position_embeddings=16,
     )  # fmt: skip
-    BertModel(tiny).save_pretrained(in_folder / "bert")
+    BertModel(tiny).save_pretrained(in_folder / "bert")  # type: ignore[no-untyped-call]
     return in_folder / "bert"
 
 

@@ -147,7 +147,7 @@ def _of_transformers(folder: Path, seed: int, refusal: NormscopeError) -> XrayTa
         why = str(refusal).partition("\nfix: ")[0]
         raise WeightsError(f"{why}\nfix: pip install 'normscope[hf]' to load it with transformers") from refusal
     kind = _class_of(transformers, folder)
-    transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         # Never run pickles or Python code from the folder.
         model = kind.from_pretrained(folder, local_files_only=True, use_safetensors=True, trust_remote_code=False)

@@ -28,10 +28,12 @@ def match_parameter(gradient: Tensor | None, parameter: Tensor | None) -> Tensor
 
 
 def address(x: Tensor | None) -> int:
+    """Return the address of a tensor's memory, 0 for None."""
     return 0 if x is None else x.data_ptr()
 
 
 def addresses(*tensors: Tensor | None) -> tuple[int, ...]:
+    """Return the addresses of tensors, 0 for None."""
     return tuple(map(address, tensors))
 
 
