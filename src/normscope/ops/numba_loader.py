@@ -16,7 +16,11 @@ def kernels_available() -> bool:
 
 
 def has_compiled_kernels() -> bool:
-    """Return whether numba has cached compiled kernels on disk, so that the first call does not compile."""
+    """Return whether compiled kernels of this version are cached on disk, so that the first call does not compile."""
+    try:
+        version = fused_module("code_cache").folder_name()
+    except KernelError:
+        return False
     beside = Path(__file__).parent / "fused" / "__pycache__"
     folders = [Path(os.environ["NUMBA_CACHE_DIR"])] if "NUMBA_CACHE_DIR" in os.environ else [beside]
-    return any(next(folder.rglob("*.nbi"), None) is not None for folder in folders)
+    return any(next(folder.rglob(f"{version}/*.nbi"), None) is not None for folder in folders)

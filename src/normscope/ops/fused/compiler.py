@@ -1,31 +1,40 @@
 """Compilation of the kernels, and access to tensor memory.
 
 - Sums may be reordered and multiply-adds contracted, which enables vectorization. NaN and infinity behave as in torch.
-- Compiled code is cached on disk. If no folder is writable, it is compiled in every process.
+- Compiled code is cached on disk. If no folder is writable, it is compiled in every process. Either way it gives the same
+  bits (`code_library`), and a change of any kernel is noticed (`code_cache`).
 - Kernels take addresses, not arrays: converting a tensor to a numpy array costs more than a small kernel.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
-from typing import Any
+from typing import Any, cast
 
 import numba
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from normscope.ops.fused.code_cache import KernelCache
+from normscope.ops.fused.code_library import KernelCompiler
+
 Function = Callable[..., Any]
 
-OPTIONS: dict[str, Any] = {"nogil": True, "fastmath": {"reassoc", "contract"}, "error_model": "numpy"}
+OPTIONS: dict[str, Any] = {
+    "nogil": True,
+    "fastmath": {"reassoc", "contract"},
+    "error_model": "numpy",
+    "pipeline_class": KernelCompiler,
+}
 
 
 def compiled(function: Function) -> Function:
     """Compile a function with numba, without the GIL."""
-    try:
-        loop: Function = numba.njit(function, cache=True, **OPTIONS)
-    except RuntimeError:  # no writable cache folder
-        loop = numba.njit(function, **OPTIONS)
-    return loop
+    loop = numba.njit(function, **OPTIONS)
+    with suppress(RuntimeError):  # no writable cache folder
+        loop._cache = KernelCache(function)  # what njit(cache=True) does, with numba's own class
+    return cast("Function", loop)
 
 
 def uncached(function: Function) -> Function:
