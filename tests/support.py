@@ -16,6 +16,9 @@ Refusal = tuple[str, type[NormscopeError], str, Callable[[], Any]]
 """A user error: test id, error class, part of the message, and the call that raises it."""
 
 
+is_exhaustive = settings.get_current_profile_name() == "exhaustive"
+"""Whether `make test-all` runs, so that a test may take longer."""
+
 few_examples = settings(max_examples=settings().max_examples // 5)
 """For a property whose examples are slow."""
 

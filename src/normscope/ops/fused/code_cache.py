@@ -1,7 +1,7 @@
 """The cache of compiled kernels on disk.
 
-numba recompiles a function if its own file has changed, but not if a function that it calls has, in another file. So all
-kernels are kept in a folder that is named by all of their sources, inside the folder that numba chooses.
+numba recompiles a function if its own file has changed, but not if a function that it calls has, in another file. So
+all kernels are kept in a folder that is named by all of their sources, inside the folder that numba chooses.
 """
 
 import hashlib
@@ -60,7 +60,7 @@ def remove_old_folders(folder: Path) -> None:
         shutil.rmtree(other, ignore_errors=True)
 
 
-class _Locator(_CacheLocator):
+class _Locator(_CacheLocator):  # type: ignore[misc]
     """The folder that numba chose, and in it the one for the current sources."""
 
     def __init__(self, chosen: _CacheLocator) -> None:
@@ -72,7 +72,7 @@ class _Locator(_CacheLocator):
     def get_source_stamp(self) -> Any:
         return self._chosen.get_source_stamp()
 
-    def get_disambiguator(self) -> str:
+    def get_disambiguator(self) -> Any:
         return self._chosen.get_disambiguator()
 
     def ensure_cache_path(self) -> None:
@@ -83,13 +83,13 @@ class _Locator(_CacheLocator):
             remove_old_folders(folder)
 
 
-class _Implementation(CompileResultCacheImpl):
+class _Implementation(CompileResultCacheImpl):  # type: ignore[misc]
     @property
     def locator(self) -> _Locator:
         return _Locator(self._locator)
 
 
-class KernelCache(FunctionCache):
+class KernelCache(FunctionCache):  # type: ignore[misc]
     """numba's cache of one function, in the folder for the current sources."""
 
     _impl_class = _Implementation

@@ -13,8 +13,8 @@ from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 
 
-class SelfContainedLibrary(JITCodeLibrary):
-    """The code of one kernel. Its copies of the functions that it calls are invisible to other kernels, and theirs to it."""
+class SelfContainedLibrary(JITCodeLibrary):  # type: ignore[misc]
+    """The code of one kernel, with copies of the functions that it calls, which no other kernel sees."""
 
     def _finalize_final_module(self) -> None:
         # For callers. It goes through bitcode as one that is loaded does, so that callers are compiled from the same.
@@ -28,7 +28,7 @@ class SelfContainedLibrary(JITCodeLibrary):
         super()._finalize_final_module()
 
 
-class KernelCompiler(Compiler):
+class KernelCompiler(Compiler):  # type: ignore[misc]
     """numba's compiler, which makes self-contained code."""
 
     def compile_extra(self, func: Any) -> Any:

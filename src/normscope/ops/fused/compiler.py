@@ -1,8 +1,8 @@
 """Compilation of the kernels, and access to tensor memory.
 
 - Sums may be reordered and multiply-adds contracted, which enables vectorization. NaN and infinity behave as in torch.
-- Compiled code is cached on disk. If no folder is writable, it is compiled in every process. Either way it gives the same
-  bits (`code_library`), and a change of any kernel is noticed (`code_cache`).
+- Compiled code is cached on disk. If no folder is writable, it is compiled in every process. Either way it gives the
+  same bits (`code_library`), and a change of any kernel is noticed (`code_cache`).
 - Kernels take addresses, not arrays: converting a tensor to a numpy array costs more than a small kernel.
 """
 

@@ -1,0 +1,144 @@
+"""Compiled code: the same bits whether it was compiled or loaded, and no stale code after a change."""
+
+import ast
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numba.core.caching import FunctionCache
+
+import normscope
+from normscope.ops import fused
+from normscope.ops.fused.code_cache import KEPT_FOLDERS, folder_name, remove_old_folders
+from normscope.ops.fused.compiler import compiled
+
+ROOT = Path(__file__).parents[2]
+
+
+def start(*command: str, cache: Path, source: Path = ROOT / "src") -> subprocess.Popen[str]:
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache), "PYTHONPATH": f"{source}{os.pathsep}{ROOT}"}
+    return subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, text=True, env=environment)
+
+
+def output(process: subprocess.Popen[str]) -> str:
+    found, _ = process.communicate(timeout=600)
+    assert process.returncode == 0
+    return found
+
+
+def run(*command: str, cache: Path, source: Path = ROOT / "src") -> str:
+    return output(start(*command, cache=cache, source=source))
+
+
+# Two calls, so that LLVM does not inline the function but calls it.
+_KERNELS = """
+from normscope.ops.fused.compiler import compiled
+from normscope.ops.fused.decode_rows import apply_rotary
+
+@compiled
+def rotate(x, y, cos, sin, half, count):
+    for i in range(count):
+        apply_rotary(x + 8 * i * half, cos, sin, half)
+    for i in range(count):
+        apply_rotary(y + 8 * i * half, cos, sin, half)
+"""
+_ROTATE = """
+import sys
+import numpy as np
+sys.path.insert(0, sys.argv[1])
+from kernels_for_test import rotate
+for half in (16, 64):
+    numbers = np.random.default_rng(0).standard_normal((42, half)).astype(np.float32)
+    x, y, (cos, sin) = numbers[:20].copy(), numbers[20:40].copy(), numbers[40:].copy()
+    rotate(x.ctypes.data, y.ctypes.data, cos.ctypes.data, sin.ctypes.data, half, 10)
+    print(x.tobytes().hex(), y.tobytes().hex())
+print("compiled" if rotate.stats.cache_misses else "loaded")
+"""
+
+
+def test_compiled_and_loaded_code_give_the_same_bits(tmp_path: Path) -> None:
+    (tmp_path / "kernels_for_test.py").write_text(_KERNELS)
+    *first, how = run("-c", _ROTATE, str(tmp_path), cache=tmp_path / "cache").split()
+    *second, how_then = run("-c", _ROTATE, str(tmp_path), cache=tmp_path / "cache").split()
+    assert (how, how_then) == ("compiled", "loaded")
+    assert first == second
+
+
+@pytest.mark.exhaustive
+def test_every_kernel_gives_the_same_bits_in_every_process(tmp_path: Path) -> None:
+    """Compiled, loaded, loaded in another order, and compiled in another order."""
+    found: list[dict[str, Any]] = [
+        json.loads(run("-m", "tests.ops.every_kernel", *order, cache=tmp_path / cache))
+        for cache, *order in (("one",), ("one",), ("one", "reversed"), ("other", "reversed"))
+    ]
+    assert [one["uncalled"] for one in found] == [[]] * 4
+    first = found[0]["checksums"]
+    for other in found[1:]:
+        assert [name for name, checksum in other["checksums"].items() if checksum != first[name]] == []
+
+
+@pytest.mark.exhaustive
+def test_processes_that_compile_at_the_same_time(tmp_path: Path) -> None:
+    (tmp_path / "kernels_for_test.py").write_text(_KERNELS)
+    processes = [start("-c", _ROTATE, str(tmp_path), cache=tmp_path / "cache") for _ in range(3)]
+    assert len({tuple(output(process).split()[:-1]) for process in processes}) == 1
+    assert run("-c", _ROTATE, str(tmp_path), cache=tmp_path / "cache").split()[-1] == "loaded"
+
+
+_NORMALIZE = """
+import numpy as np
+from normscope.ops.fused.decode_rows import normalize
+x, bias, y = np.ones(4, np.float32), np.ones(4, np.float32), np.zeros(4, np.float32)
+normalize(x.ctypes.data, 0, bias.ctypes.data, y.ctypes.data, 4, 0.0, False)
+print(y[0])
+"""
+
+
+def test_a_change_of_a_called_function_in_another_file_is_noticed(tmp_path: Path) -> None:
+    source, cache = tmp_path / "src", tmp_path / "cache"
+    shutil.copytree(Path(normscope.__file__).parent, source / "normscope", ignore=shutil.ignore_patterns("__pycache__"))
+    assert run("-c", _NORMALIZE, cache=cache, source=source).split() == ["2.0"]
+    called = source / "normscope" / "ops" / "fused" / "vector_loops.py"
+    before = called.read_text()
+    called.write_text(before.replace("numbers[j] += more[j]", "numbers[j] += more[j] * 4"))
+    assert called.read_text() != before
+    assert run("-c", _NORMALIZE, cache=cache, source=source).split() == ["5.0"]
+
+
+def test_the_name_of_the_folder_covers_all_that_kernels_import() -> None:
+    allowed = ("normscope.ops.fused.", "normscope.ops.registry")
+    for file in Path(fused.__path__[0]).glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            imported = node.module or "" if isinstance(node, ast.ImportFrom) else ""
+            assert not imported.startswith("normscope") or imported.startswith(allowed), (file.name, imported)
+
+
+def test_folders_of_other_versions_are_removed_but_for_the_last_ones(tmp_path: Path) -> None:
+    current, unrelated = tmp_path / folder_name(), tmp_path / "other-package"
+    others = [tmp_path / f"kernels-{i:02}" for i in range(KEPT_FOLDERS + 3)]
+    for age, folder in enumerate([*others, current, unrelated]):
+        folder.mkdir()
+        (folder / "rows.nbi").touch()
+        os.utime(folder, (1e9 - age, 1e9 - age))  # the current one is among the oldest
+    remove_old_folders(current)
+    assert {*tmp_path.iterdir()} == {*others[:KEPT_FOLDERS], current, unrelated}
+
+
+def test_a_full_disk_does_not_stop_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: FunctionCache, sig: Any, data: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(FunctionCache, "save_overload", fail)
+
+    @compiled
+    def twice(x):  # type: ignore[no-untyped-def]
+        return x + x
+
+    assert twice(np.float32(3)) == 6
