@@ -26,6 +26,7 @@ from normscope.ops.cross_entropy import cross_entropy
 from normscope.ops.fused import decode_step
 from normscope.ops.kernel_mode import use_kernels
 from normscope.ops.moments import ColumnStatistics, compute_moments
+from normscope.ops.norm.row_norm import LONG_ROW
 from normscope.ops.rotary import apply_rotary, rms_norm_rotary
 from tests.support import randn, scramble
 
@@ -51,7 +52,7 @@ def of_layer(layer: nn.Module, x: Tensor) -> list[Tensor]:
 
 
 def norms() -> Iterator[Case]:
-    for d in (1, 7, 16, 33, 64, 100, 768, 5000):
+    for d in (1, 7, 16, 33, 64, 100, 768, 5000, LONG_ROW):
         x = single(9, d) + 0.5
         yield f"layer norm {d}", lambda d=d, x=x: of_layer(ns.LayerNorm(d), x)
         yield f"rms norm {d}", lambda d=d, x=x: of_layer(ns.RMSNorm(d), x)
