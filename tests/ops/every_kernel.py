@@ -7,9 +7,10 @@ import hashlib
 import json
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -54,41 +55,43 @@ def of_layer(layer: nn.Module, x: Tensor) -> list[Tensor]:
 def norms() -> Iterator[Case]:
     for d in (1, 7, 16, 33, 64, 100, 768, 5000, LONG_ROW):
         x = single(9, d) + 0.5
-        yield f"layer norm {d}", lambda d=d, x=x: of_layer(ns.LayerNorm(d), x)
-        yield f"rms norm {d}", lambda d=d, x=x: of_layer(ns.RMSNorm(d), x)
+        yield f"layer norm {d}", partial(of_layer, ns.LayerNorm(d), x)
+        yield f"rms norm {d}", partial(of_layer, ns.RMSNorm(d), x)
     for channels, size in ((4, 3), (6, 17), (32, 64)):
         x = single(3, channels, size, size)
         for name, tensor in (("", x), (" channels last", x.contiguous(memory_format=torch.channels_last))):
-            yield f"batch norm {channels}{name}", lambda c=channels, x=tensor: of_layer(ns.BatchNorm(c), x)
-            yield f"group norm {channels}{name}", lambda c=channels, x=tensor: of_layer(ns.GroupNorm(2, c), x)
+            yield f"batch norm {channels}{name}", partial(of_layer, ns.BatchNorm(channels), tensor)
+            yield f"group norm {channels}{name}", partial(of_layer, ns.GroupNorm(2, channels), tensor)
 
 
 def rotary() -> Iterator[Case]:
     for half in (1, 7, 16, 32, 35, 64):
         x, angle, weight = single(2, 5, 3, 2 * half), single(5, 1, half, seed=1), single(2 * half, seed=2)
-        cos, sin = angle.cos(), angle.sin()
-        yield f"rotary {half}", lambda x=x, c=cos, s=sin: with_gradients(lambda x: apply_rotary(x, c, s), x)
+        tables = {"cos": angle.cos(), "sin": angle.sin()}
+        yield f"rotary {half}", partial(with_gradients, partial(apply_rotary, **tables), x)
         yield (
             f"rms norm rotary {half}",
-            lambda x=x, w=weight, c=cos, s=sin: with_gradients(lambda x, w: rms_norm_rotary(x, w, c, s, 1e-5), x, w),
+            partial(with_gradients, partial(rms_norm_rotary, **tables, eps=1e-5), x, weight),
         )
 
 
 def elementwise() -> Iterator[Case]:
     for count in (1, 15, 16, 100, 1000):
-        x, up = 3 * single(count), single(count, seed=1)
+        x, up, targets = 3 * single(count), single(count, seed=1), torch.arange(5) % count
         for name in ("relu2", "gelu-tanh", "silu"):
-            yield f"{name} {count}", lambda n=name, x=x: with_gradients(lambda x: activate(n, x), x)
+            yield f"{name} {count}", partial(with_gradients, partial(activate, name), x)
         for name in ("reglu", "geglu", "swiglu"):
-            yield f"{name} {count}", lambda n=name, x=x, up=up: with_gradients(lambda *both: activate(n, *both), x, up)
-        yield f"moments {count}", lambda x=x: [np.array([compute_moments(x).variance, compute_moments(x).kurtosis])]
-        yield f"columns {count}", lambda c=count: columns(single(7, c))
-        targets = torch.arange(5) % count
+            yield f"{name} {count}", partial(with_gradients, partial(activate, name), x, up)
+        yield f"moments {count}", partial(moments, x)
+        yield f"columns {count}", partial(columns, single(7, count))
         for cap in (None, 15.0):
-            yield (
-                f"cross-entropy {count} {cap}",
-                lambda c=count, t=targets, cap=cap: with_gradients(lambda y: cross_entropy(y, t, cap), single(5, c)),
-            )
+            loss = partial(cross_entropy, targets=targets, cap=cap)
+            yield f"cross-entropy {count} {cap}", partial(with_gradients, loss, single(5, count))
+
+
+def moments(x: Tensor) -> list[Any]:
+    found = compute_moments(x)
+    return [np.array([found.variance, found.kurtosis])]
 
 
 def columns(x: Tensor) -> list[Any]:
@@ -101,24 +104,20 @@ def attention() -> Iterator[Case]:
     for s, e in ((1, 4), (9, 16), (33, 32), (70, 64)):
         q, k, v = single(2, s, 4, e), single(2, s, 2, e, seed=1), single(2, s, 2, e, seed=2)
         for window in (None, 5):
-            yield (
-                f"attention {s} {e} {window}",
-                lambda q=q, k=k, v=v, w=window: with_gradients(
-                    lambda *all_: attend(*all_, causal=True, window=w), q, k, v
-                ),
-            )
+            causal = partial(attend, causal=True, window=window)
+            yield f"attention {s} {e} {window}", partial(with_gradients, causal, q, k, v)
 
 
 def decoding() -> Iterator[Case]:
-    formats: tuple[WeightFormat, ...] = ("float32", "bfloat16", "int8")
+    models: list[dict[str, Any]] = [
+        {"activation": "relu2"},
+        {"activation": "gelu", "qk_norm": "rms", "norm": "layer", "bias": True},
+        {"activation": "swiglu", "logit_cap": 15.0},
+    ]
     for e in (4, 16, 32, 64, 70, 128):
-        for weights in formats:
-            for settings in (
-                {"activation": "relu2"},
-                {"activation": "gelu", "qk_norm": "rms", "norm": "layer", "bias": True},
-                {"activation": "swiglu", "logit_cap": 15.0},
-            ):
-                yield f"decoder {e} {weights} {settings}", lambda e=e, w=weights, s=settings: decoded(e, w, s)
+        for weights in get_args(WeightFormat):
+            for settings in models:
+                yield f"decoder {e} {weights} {settings}", partial(decoded, e, weights, settings)
 
 
 def decoded(e: int, weights: WeightFormat, settings: dict[str, Any]) -> list[Any]:
