@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from numba.core.caching import CacheImpl, NullCache
+from numba.core.errors import TypingError
 
 import normscope as ns
 from normscope.ops import kernel_mode
@@ -125,7 +126,7 @@ def test_the_switch_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_kernel_that_does_not_compile_is_replaced_after_one_notice(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: Any) -> None:
-        raise numba.core.errors.TypingError("no such thing")
+        raise TypingError("no such thing")
 
     monkeypatch.setattr(loops, "forward", broken)
     monkeypatch.setattr(kernel_mode, "_enabled", True)
