@@ -3,7 +3,7 @@
 numba copies the functions that a kernel calls into the kernel's object file, optimizes them once more there, and leaves
 them visible under one name. A process has one function per name, and the first one wins: the function's own code in a
 process that compiled it, the kernel's copy in one that loaded the kernel from disk. The two are optimized differently,
-for instance in which product of a sum becomes a fused multiply-add, so that their last bits differ.
+so that their last bits can differ.
 """
 
 from typing import Any
