@@ -1,17 +1,23 @@
-"""In a fresh checkout no kernel is compiled: let one pytest worker compile each kernel, not all of them.
+"""In a fresh checkout nothing is compiled: let one pytest worker compile each kernel and test file, not all of them.
 
-The other workers wait and load it from numba's cache on disk. Compiling everything takes half a minute.
+The others wait and load it from the cache on disk: numba's, or pytest's, which rewrites the assertions of test
+files. On a slow machine the kernels take a minute, and the test files half a minute.
 """
 
 import atexit
 import contextlib
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from importlib.util import source_hash
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
+import pytest
+from _pytest.assertion import rewrite
 from numba.core.caching import NullCache
 from numba.core.dispatcher import Dispatcher
 
@@ -35,9 +41,16 @@ def _lock(path: Path) -> Iterator[None]:
 
 
 def share_among_workers(run: str) -> None:
-    """Make numba compile each kernel in only one worker of this test run."""
-    folder, compile_here = Path(tempfile.gettempdir()) / f"normscope-tests-{run}", Dispatcher.compile
+    """Make this test run compile each kernel and each test file in only one worker."""
+    folder = Path(tempfile.gettempdir()) / f"normscope-tests-{run}"
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    _compile_kernels_once(folder)
+    if not sys.dont_write_bytecode:
+        _rewrite_files_once(folder)
+
+
+def _compile_kernels_once(folder: Path) -> None:
+    compile_here = Dispatcher.compile
 
     def compile_once(self: Any, signature: Any) -> Any:
         function = self.py_func
@@ -50,3 +63,19 @@ def share_among_workers(run: str) -> None:
             return compile_here(self, signature)
 
     Dispatcher.compile = compile_once  # type: ignore[method-assign, assignment]
+
+
+def _rewrite_files_once(folder: Path) -> None:
+    rewrite_here = rewrite._rewrite_test
+
+    def rewrite_once(fn: Path, config: pytest.Config) -> tuple[bytes, CodeType]:
+        cached = rewrite.get_cache_dir(fn) / f"{fn.stem}{rewrite.PYC_TAIL}"
+        with _lock(folder / str(fn).replace("/", ".")):
+            code = rewrite._read_pyc(fn, cached)  # by now another worker may have written it
+            if code is not None:
+                return source_hash(fn.read_bytes()), code
+            hashed, code = rewrite_here(fn, config)
+            rewrite._write_pyc(config.stash[rewrite.assertstate_key], code, hashed, cached)
+            return hashed, code
+
+    rewrite._rewrite_test = rewrite_once

@@ -1,15 +1,14 @@
 """Global test setup: one thread per worker, so that workers don't compete for cores, no waiting for disks, a seed."""
 
 import builtins
+import gc
 import os
 import signal
 import sys
 
 import pytest
-import torch
 from hypothesis import settings
 
-torch.set_num_threads(int(os.environ.get("NORMSCOPE_TEST_THREADS", "1")))
 os.environ["NORMSCOPE_THREADS"] = "fixed"  # so that subprocesses print no notices about machine load
 
 # Shells start background jobs with SIGINT ignored, and nohup ignores SIGHUP. Children inherit this, and tests that
@@ -35,13 +34,25 @@ settings.register_profile("exhaustive", settings.get_profile("default suite"), m
 def pytest_configure(config: pytest.Config) -> None:
     quick = "not exhaustive" in config.getoption("markexpr")
     settings.load_profile("default suite" if quick else "exhaustive")
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
+        gc.disable()  # until all tests are collected
+        import torch  # takes seconds, and the process that only distributes the tests does not need it
+
+        torch.set_num_threads(int(os.environ.get("NORMSCOPE_TEST_THREADS", "1")))
     if hasattr(config, "workerinput") and sys.platform != "win32":
         from tests.compile_once import share_among_workers
 
         share_among_workers(config.workerinput["testrunuid"])
 
 
+def pytest_collection_finish() -> None:
+    gc.freeze()  # modules and tests stay: never search them for garbage
+    gc.enable()
+
+
 @pytest.fixture(autouse=True)
 def _seed() -> None:
+    import torch
+
     torch.manual_seed(0)
     vars(builtins).pop("_", None)  # a doctest leaves its last value there, and tyro hashes all builtins

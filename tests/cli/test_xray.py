@@ -3,12 +3,15 @@
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel
 
 from normscope.diagnostics.record_json import load_record
 from tests.cli.running import SMALL, entered, refused, write_text
+from tests.pairs import chiefly
 
 MINE = """
 import torch
@@ -283,8 +286,20 @@ def test_the_help_says_what_a_target_is(capsys: pytest.CaptureFixture[str]) -> N
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # torch's own compiler still uses it
-def test_a_compiled_model_is_like_itself(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("backend", chiefly(["aot_eager"], ["inductor"]))
+def test_a_compiled_model_is_like_itself(
+    mine: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, backend: str
+) -> None:
+    """By default without inductor, which is slow to make C++ of the graph."""
+    compile_with, asked = torch.compile, []
+
+    def compiling(function: Any) -> Any:
+        asked.append(function)
+        return compile_with(function, backend=backend)
+
+    monkeypatch.setattr(torch, "compile", compiling)
     out = seen(["diff", "mine.py:plain", "--compile"], capsys)
+    assert len(asked) == 1
     assert "mine.py:plain vs mine.py:plain, compiled" in out
     assert "No differences" in out
 

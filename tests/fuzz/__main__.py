@@ -7,10 +7,12 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 
 import torch
 
+from normscope.cli import COMMANDS
 from tests.fuzz.arguments import argument_trial, call_trial
 from tests.fuzz.environment import environment_trial
 from tests.fuzz.kills import KillTrials
@@ -34,6 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     warm_up()
+    for module, _ in COMMANDS.values():  # once here, not again in each process that a trial forks
+        import_module(module)
     with tempfile.TemporaryDirectory(prefix="normscope-fuzz-") as folder:
         counts, faults = _run_trials(options, Path(folder))
     print(table(counts))

@@ -287,7 +287,7 @@ FUNCTIONS: dict[str, Callable[[Callable[..., Any], Tensor], Callable[..., Any]]]
 }
 
 
-QUICK = {"compile": ("LayerNorm", "Attention with all options"), "make_fx": ("LayerNorm", "Linear", "Block pre rms")}
+QUICK = {"compile": ("LayerNorm",), "make_fx": ("LayerNorm", "Block pre rms")}
 
 
 @pytest.mark.parametrize(
@@ -309,7 +309,7 @@ def test_torch_func_inside_graph(case: Case, tool: str) -> None:
 
 @every_case(
     lambda case: not updates_buffers(case) and case.inputs(0)[0].is_floating_point(),
-    quick=("LayerNorm", "Linear", "MLP swiglu"),
+    quick=("LayerNorm", "MLP swiglu"),
 )
 def test_compiled_module_inside_torch_func(case: Case) -> None:
     module, inputs = case.module().requires_grad_(False), case.inputs(0)

@@ -20,7 +20,7 @@ from tests.fuzz.trial import reopen_standard_streams
 from tests.pairs import chiefly
 from tests.training.small_run import last_sums, new_run, train_alone
 
-STEPS = 40
+STEPS = 24
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def without_times(run: Run) -> list[dict[str, object]]:
     return [event for event in events if event["kind"] in ("step", "validation", "signal", "checkpoint")]
 
 
-@pytest.mark.parametrize("kills", chiefly([6], [20]))
+@pytest.mark.parametrize("kills", chiefly([4], [20]))
 def test_killed_runs_end_with_the_same_bits(
     tmp_path: Path, processes: multiprocessing.context.ForkServerContext, kills: int
 ) -> None:
@@ -94,13 +94,13 @@ def test_killed_runs_end_with_the_same_bits(
         finish(begin(processes, run))
         assert last_sums(run) == last_sums(straight)
         assert without_times(run) == without_times(straight)
-    assert in_a_write >= kills // 6, "hardly any kill fell into a write: the test does not test that"
+    assert in_a_write >= max(1, kills // 6), "hardly any kill fell into a write: the test does not test that"
 
 
 def short_run(folder: Path) -> Run:
     """A run that spends much of its time with writing."""
     folder.mkdir()
-    return new_run(folder, steps=STEPS, save_every=3, eval_every=16)
+    return new_run(folder, steps=STEPS, save_every=3, eval_every=10)
 
 
 @pytest.mark.exhaustive  # test_verify_resume.py has two of its four processes in the default suite

@@ -1,11 +1,12 @@
 """`sync=True`: two processes with a part of a batch each do what one process does with the whole."""
 
+import multiprocessing
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
-from torch.multiprocessing.spawn import spawn
+from torch.multiprocessing.spawn import start_processes
 
 import normscope as ns
 from normscope.errors import ConfigError
@@ -31,8 +32,9 @@ def _check(job: Job, folder: Path) -> None:
 @pytest.mark.slow
 @mostly_on("fused")  # float64, which no kernel takes: both are the steps
 def test_two_processes_equal_one(tmp_path: Path, path: str) -> None:
-    """All norms, splits and masks in one launch, since starting two processes costs seconds."""
-    spawn(work, args=(str(tmp_path), path), nprocs=2)
+    """All norms, splits and masks in one launch, of two copies of a process that has imported everything."""
+    multiprocessing.set_forkserver_preload(["tests.training.warm_run"])
+    start_processes(work, args=(str(tmp_path), path), nprocs=2, start_method="forkserver")
     for job in JOBS:
         _check(job, tmp_path)
 

@@ -59,7 +59,7 @@ def nanochat_first_backward(seed: int) -> Setup:
     return model, lambda: predict_next(model)(0)().backward()
 
 
-@healthy((0, 1))
+@healthy((0, 1), quick=False)
 def deep_llama(seed: int) -> Setup:
     model = gpt("llama", seed, width=32, depth=12)
     return two_training_steps(model, predict_next(model), lr=1e-3)

@@ -61,7 +61,7 @@ def gelu_mlp_with_layernorm(seed: int) -> Setup:
     return two_training_steps(model, classify(model), after=80 * seed)
 
 
-@healthy((0, 1))
+@healthy((0, 1), quick=False)
 def silu_mlp_with_batchnorm_trained(seed: int) -> Setup:
     model: Any = mlp(16, *[WIDTHS[seed]] * 4, 4, activation=nn.SiLU, norm=nn.BatchNorm1d)
     return two_training_steps(model, classify(model), after=80)

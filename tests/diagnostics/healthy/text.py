@@ -50,7 +50,7 @@ def deep_post_norm_with_warmup(seed: int) -> Setup:
     return model, run
 
 
-@healthy((0, 1))
+@healthy((0, 1), quick=False)
 def deep_post_norm_fine_tuned(seed: int) -> Setup:
     model: Any = Decoder(depth=8, post=True)
     return two_training_steps(model, predict_next(model), lr=2e-5)

@@ -51,7 +51,7 @@ def resnet_at_init(seed: int) -> Setup:
     return two_training_steps(model, classify(model, images))
 
 
-@healthy((0, 1))
+@healthy((0, 1), quick=False)
 def resnet_trained(seed: int) -> Setup:
     model: Any = ResNet(depth=3)
     return two_training_steps(model, classify(model, images), after=60, lr=3e-3)
