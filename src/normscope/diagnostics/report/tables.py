@@ -49,10 +49,10 @@ class ModuleTable:
         self.backward = LogBars(rms_of(node.module.gradient) for node in shown)
 
     def rows(self, nodes: Sequence[ModuleNode]) -> list[tuple[ModuleNode, bool]]:
-        """The nodes that have a row, each with whether it is open initially: those unlike the one before."""
+        """The nodes that have a row, each with whether it is open initially: roots, and those unlike the one before."""
         shown = [node for node in nodes if node.module.name in self.ids]
-        before = ["", *(node.module.kind for node in shown)]
-        return [(n, n.children != [] and n.module.kind != kind) for n, kind in zip(shown, before, strict=False)]
+        before = ["" if node in self.roots else node.module.kind for node in shown]
+        return [(n, n.children != [] and n.module.kind != kind) for n, kind in zip(shown, ["", *before], strict=False)]
 
     def mark(self, node: ModuleNode) -> str:
         """ "named" if a module has a finding, "holds" if one inside it has."""
