@@ -11,19 +11,8 @@ from normscope.diagnostics.report.signal_path import SignalPoint, signal_path, s
 from normscope.render.axis_scale import Scale, fit_scale
 from normscope.render.chart import Chart, ChartLine, draw_chart, draw_line
 from normscope.render.chart_axes import text
-from normscope.render.chart_panels import (
-    TITLE,
-    WIDTH,
-    clamp_for_log,
-    draw_axis,
-    draw_bands,
-    draw_panels,
-    measured_line,
-    panel,
-    shared_x_scale,
-    truncate,
-)
-from normscope.render.formatting import format_number, one_line
+from normscope.render.chart_panels import clamp_for_log, draw_figure, draw_panels, measured_line, panel, shared_x_scale
+from normscope.render.formatting import format_number, one_line, truncate
 from normscope.render.svg import element, escape, figure, horizontal_line
 
 MAX_LINES = 6
@@ -68,22 +57,19 @@ def draw_step_charts(records: Sequence[XrayRecord]) -> StepCharts | None:
     return StepCharts(_label(records, 0), _label(records, -1), charts, small)
 
 
-def _by_depth(labels: Sequence[str], paths: Sequence[dict[str, SignalPoint]], points: Sequence[SignalPoint]) -> str:
+def _by_depth(names: Sequence[str], paths: Sequence[dict[str, SignalPoint]], points: Sequence[SignalPoint]) -> str:
     """The signal by depth, one line for each of a few steps, later ones darker."""
     x = shared_x_scale(len(points))
-    chosen = _spread(len(labels), MAX_LINES)
+    chosen = _spread(len(names), MAX_LINES)
     panels = []
     for side, title, color in _SIDES:
         lines = []
         for n, i in enumerate(chosen):
             values = [(k, _value(paths[i].get(point.title), side), False) for k, point in enumerate(points)]
-            lines.append(measured_line(labels[i], color, values, opacity=0.25 + 0.75 * (n + 1) / len(chosen)))
+            lines.append(measured_line(names[i], color, values, opacity=0.25 + 0.75 * (n + 1) / len(chosen)))
         panels.append(panel(title, lines, 150))
-    body, bottom = draw_panels(panels, x)
-    places = [(point.label, point.block) for point in points]
-    names, room = draw_axis(places, x, bottom)
-    drawing = [*draw_bands(places, x, TITLE, bottom), *body, *names]
-    return figure(WIDTH, bottom + room, "Signal by depth at several steps", drawing)
+    labels = [(point.label, point.block) for point in points]
+    return draw_figure("Signal by depth at several steps", draw_panels(panels, x), labels, x)
 
 
 def _small_charts(

@@ -16,18 +16,16 @@ from normscope.render.chart_panels import (
     GAP,
     LEFT,
     TITLE,
-    WIDTH,
     blocks_of,
-    draw_axis,
-    draw_bands,
     draw_column,
+    draw_figure,
     draw_panels,
     measured_line,
     panel,
     shared_x_scale,
 )
 from normscope.render.formatting import format_number, one_line
-from normscope.render.svg import element, escape, figure
+from normscope.render.svg import element, escape
 
 MAX_POINTS = 300
 MAX_LAYERS = 200
@@ -65,11 +63,10 @@ def draw_signal_chart(record: XrayRecord, findings: Sequence[Finding]) -> str:
     if layers:
         heat_map, bottom = _attention_map(layers, x, bottom + GAP)
         body += heat_map
-    names, room = draw_axis(labels, x, bottom)
     shown = "" if len(points) == len(everything) else f"; {len(points)} of {len(everything):,} points"
-    behind = [*draw_bands(labels, x, TITLE, bottom), *_columns(points, x, TITLE, bottom)]
-    drawing = [*behind, *body, *names, *flags]
-    return figure(WIDTH, bottom + room, _spoken(record, points), drawing, f"{_caption(points)}{shown}.")
+    around = {"behind": _columns(points, x, bottom), "front": flags}
+    caption = f"{_caption(points)}{shown}."
+    return draw_figure(_spoken(record, points), (body, bottom), labels, x, **around, caption=caption)
 
 
 def _panels(record: XrayRecord, points: Sequence[SignalPoint]) -> list[Chart]:
@@ -209,7 +206,7 @@ def _head_rows(attention: AttentionStats) -> list[tuple[str, float, float]]:
     return rows
 
 
-def _columns(points: Sequence[SignalPoint], x: Scale, top: float, bottom: float) -> list[str]:
+def _columns(points: Sequence[SignalPoint], x: Scale, bottom: float) -> list[str]:
     """A transparent column with a tooltip for each point."""
     columns = []
     for i, point in enumerate(points):
@@ -218,7 +215,7 @@ def _columns(points: Sequence[SignalPoint], x: Scale, top: float, bottom: float)
             words.append(_labeled("gradient", point.gradient, point.non_finite_gradient))
         if point.branch is not None:
             words.append(f"{_labeled('added', point.branch.rms)}, {_labeled('x', point.branch.ratio)}")
-        columns.append(draw_column("place", i, i, x, top, bottom, element("title", escape("\n".join(words)))))
+        columns.append(draw_column("place", i, i, x, bottom, element("title", escape("\n".join(words)))))
     return columns
 
 
