@@ -170,12 +170,10 @@ def _overall_remarks(a: XrayRecord, b: XrayRecord) -> Iterator[str]:
     roots = [next((module for module in record.ran if not module.name), None) for record in (a, b)]
     if roots[0] is not None and roots[1] is not None and roots[0].training != roots[1].training:
         yield f"the model was in {_modes(roots[0], roots[1])}"
-    if a.model != b.model:
-        yield f"models: {a.model} vs {b.model}"
-    if a.batches != b.batches:
-        yield f"batches: {a.batches} vs {b.batches}"
-    if a.backward_passes != b.backward_passes:
-        yield f"backward passes: {a.backward_passes} vs {b.backward_passes}"
+    facts = (("models", a.model, b.model), ("batches", a.batches, b.batches))
+    for name, ours, theirs in (*facts, ("backward passes", a.backward_passes, b.backward_passes)):
+        if ours != theirs:
+            yield f"{name}: {ours} vs {theirs}"
     losses = [f"{record.losses[0].value:.6g}" for record in (a, b) if record.losses]
     if len(set(losses)) == 2:
         yield f"loss: {' vs '.join(losses)}"
