@@ -3,7 +3,7 @@
 import dataclasses
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -199,9 +199,7 @@ def take_xray(target: xray_targets.XrayTarget, config: XrayConfig) -> XrayRecord
     xray = Xray(model, label=label, submodules=not config.compile)
     started = False
     try:
-        with ExitStack() as stack:
-            stack.enter_context(_autocast(config.dtype))
-            stack.enter_context(xray)
+        with _autocast(config.dtype), xray:
             started = True
             _run(target, config)
     except NormscopeError:

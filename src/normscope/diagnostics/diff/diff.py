@@ -74,8 +74,7 @@ def _modules(a: XrayRecord, b: XrayRecord, eps: float) -> Iterator[ModuleDiff]:
     for name in dict.fromkeys([*ours, *theirs]):
         one, other = ours.get(name), theirs.get(name)
         if one is None or other is None:
-            there = one or other
-            assert there is not None
+            there = theirs[name] if one is None else one
             found.append(ModuleDiff(name, there.kind, there.order, only_in=0 if other is None else 1))
         else:
             in_step = one.calls == other.calls or _covers_same_text(one, other, a.batches, b.batches)
@@ -244,7 +243,6 @@ def _first_backward_divergence(found: RecordDiff, readers: Mapping[str, Sequence
     by_name = {module.name: module for module in ran}
     for module in sorted(ran, key=lambda module: (ends[module.name], -(module.order or 0)), reverse=True):
         if found.exceeds(module.gradient):
-            assert module.gradient is not None
             known = [by_name[reader.name] for reader in readers.get(module.name, ()) if reader.name in by_name]
             source = _innermost_source(found, known)
             if source is None:
@@ -252,7 +250,6 @@ def _first_backward_divergence(found: RecordDiff, readers: Mapping[str, Sequence
             why = f"it computes a different gradient for the output of {module.name}"
             return Divergence(source, module.gradient, why)
         if found.exceeds(module.weight_gradients):
-            assert module.weight_gradients is not None
             same = "" if module.gradient is None else ", although that of its output is the same"
             return Divergence(module.name, module.weight_gradients, f"the gradient of its weights differs{same}")
     return None

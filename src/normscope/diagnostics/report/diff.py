@@ -95,8 +95,7 @@ def _counts(difference: RecordDiff, shown: Sequence[ModuleDiff]) -> str:
 
 
 def _is_worth_showing(difference: RecordDiff, module: ModuleDiff) -> bool:
-    far = difference.exceeds(module.output, module.gradient, module.weights, module.weight_gradients)
-    return far or module.only_in is not None
+    return module.only_in is not None or any(difference.exceeds(getattr(module, field)) for _, field in _COLUMNS)
 
 
 def _name(module: ModuleDiff) -> str:

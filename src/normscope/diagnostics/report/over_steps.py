@@ -3,8 +3,8 @@
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from normscope.diagnostics.record import XrayRecord
 from normscope.diagnostics.report.signal_path import SignalPoint, signal_path, subsample
@@ -23,26 +23,15 @@ MAX_WORDS = 12
 _SIDES = (("rms", "Forward: activation rms", "a"), ("gradient", "Backward: gradient rms", "b"))
 
 
-@dataclass(frozen=True)
-class StepCharts:
-    """The section of a report about several records: charts, and groups of small charts by title.
+def draw_step_charts(records: Sequence[XrayRecord]) -> dict[str, Any]:
+    """The section of a report about several records; empty for a single one.
 
-    Args:
-        first, last: labels of the first and last record.
-        charts: the loss over the steps, and the signal by depth.
-        small: for each side of the signal, a title and a small chart per point.
+    first, last: labels of the first and last record.
+    charts: the loss over the steps, and the signal by depth.
+    small: for each side of the signal, a title and a small chart per point.
     """
-
-    first: str
-    last: str
-    charts: list[str]
-    small: list[tuple[str, list[str]]]
-
-
-def draw_step_charts(records: Sequence[XrayRecord]) -> StepCharts | None:
-    """The charts; None for a single record."""
     if len(records) < 2:
-        return None
+        return {}
     steps = _step_numbers(records)
     paths = [{point.title: point for point in signal_path(record)} for record in records]
     points = subsample(signal_path(records[-1]), MAX_POINTS)
@@ -54,7 +43,7 @@ def draw_step_charts(records: Sequence[XrayRecord]) -> StepCharts | None:
         charts.append(_by_depth([_label(records, i) for i in range(len(records))], paths, points))
         chosen = subsample(points, MAX_CURVES)
         small = [(title, _small_charts(records, steps, paths, chosen, side, color)) for side, title, color in _SIDES]
-    return StepCharts(_label(records, 0), _label(records, -1), charts, small)
+    return {"first": _label(records, 0), "last": _label(records, -1), "charts": charts, "small": small}
 
 
 def _by_depth(names: Sequence[str], paths: Sequence[dict[str, SignalPoint]], points: Sequence[SignalPoint]) -> str:

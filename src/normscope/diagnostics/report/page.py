@@ -1,7 +1,7 @@
 """Render an x-ray as a self-contained HTML page: its text, its charts, and the tables of modules and parameters."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from typing import Any
 
 from markupsafe import Markup
 
@@ -123,17 +123,8 @@ def folded_names(node: ModuleNode) -> str:
     return f"{len(names):,} more with the same structure as {one_line(node.label)}: {words}"
 
 
-@dataclass(frozen=True)
-class ParameterTable:
+def _parameters(record: XrayRecord) -> dict[str, Any]:
     """The parameters: the chart of updates ("" without a step), the rows, bars of the updates, and the total."""
-
-    chart: str
-    rows: Sequence[tuple[str, ParameterRecord]]
-    bars: LogBars
-    count: int
-
-
-def _parameters(record: XrayRecord) -> ParameterTable:
     known = [
         (join_names(module.name, parameter.name), parameter)
         for module in sorted(record.modules, key=lambda module: (module.order is None, module.order or 0))
@@ -143,7 +134,7 @@ def _parameters(record: XrayRecord) -> ParameterTable:
     shown = known[:MAX_PARAMETERS]
     moved = [(name, parameter) for name, parameter in known if parameter.update_ratio is not None]
     bars = LogBars(parameter.update_ratio for _, parameter in shown)
-    return ParameterTable(_update_chart(moved) if moved else "", shown, bars, len(known))
+    return {"chart": _update_chart(moved) if moved else "", "rows": shown, "bars": bars, "count": len(known)}
 
 
 def _update_chart(moved: Sequence[tuple[str, ParameterRecord]]) -> str:

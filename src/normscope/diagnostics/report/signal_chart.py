@@ -141,15 +141,13 @@ def _within_block(name: str) -> str:
 
 def _attention(record: XrayRecord, points: Sequence[SignalPoint]) -> list[AttentionColumn]:
     """Columns of the attention map, each as wide as its block unless a block has several."""
-    found = [module for module in record.ran if module.attention is not None and module.attention.entropy]
+    found = [(module, own) for module in record.ran if (own := module.attention) is not None and own.entropy]
     spans = blocks_of([point.block for point in points])
     layers = []
-    for module in found[:: max(1, -(-len(found) // MAX_LAYERS))]:
-        assert module.order is not None
-        assert module.attention is not None
-        place = min(math.ceil(position_of(points, module.order)), len(points) - 1)  # where its branch joins
+    for module, attention in found[:: max(1, -(-len(found) // MAX_LAYERS))]:
+        place = min(math.ceil(position_of(points, module.order or 0)), len(points) - 1)  # where its branch joins
         first, last = next((first, last) for _, first, last in spans if first <= place <= last)
-        layers.append(AttentionColumn(module.name, first, last, module.attention))
+        layers.append(AttentionColumn(module.name, first, last, attention))
     alone = len({layer.first for layer in layers}) == len(layers)
     wide = max((layer.last - layer.first for layer in layers), default=0) <= 8
     if alone and wide:
