@@ -32,7 +32,6 @@ SECONDS = 180
 
 _NORM = ["blocks/norm/test_definition", "blocks/norm/test_parity", "blocks/norm/test_mask"]
 CORE: dict[str, list[str]] = {
-    "scope/axes": ["scope"],
     "scope/grammar": ["scope"],
     "scope/plan": ["scope"],
     "scope/scope": ["scope"],

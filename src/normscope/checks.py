@@ -55,9 +55,18 @@ def check_setting_names(owner: str, names: Iterable[str], kind: type) -> None:
     known = [field.name for field in dataclasses.fields(kind)]
     for name in names:
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"the settings are: {', '.join(known)}"
+            hint = did_you_mean(name, known, f"the settings are: {', '.join(known)}")
             raise ConfigError(f"{owner} has no setting {name!r}; {hint}")
+
+
+def did_you_mean(name: object, known: Iterable[str], otherwise: str = "") -> str:
+    """Suggest the most similar of the known names; without one, list them, or say something else.
+
+    >>> did_you_mean("lama", ["gpt2", "llama"]), did_you_mean("bert", ["gpt2", "llama"])
+    ("did you mean 'llama'?", 'use one of: gpt2, llama')
+    """
+    close = difflib.get_close_matches(str(name), known := list(known), n=1)
+    return f"did you mean {close[0]!r}?" if close else otherwise or f"use one of: {', '.join(known)}"
 
 
 MAX_SIZE = 2**53

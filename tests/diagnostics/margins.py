@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from types import ModuleType
 
 from normscope.diagnostics.findings import attention, depth, loss, norms, optimizer_steps, units, weights
-from normscope.diagnostics.findings.finding import Check, Finding
-from normscope.diagnostics.findings.record_view import RecordView
+from normscope.diagnostics.findings.finding import Check, Finding, RecordView
 from normscope.diagnostics.record import XrayRecord
 
 

@@ -15,7 +15,7 @@ from torch.optim.optimizer import _global_optimizer_pre_hooks
 import normscope
 from normscope import GPT, llama, nanochat
 from normscope.diagnostics.record_json import load_record
-from normscope.tracing.hooks import noop
+from normscope.tracing.tracer import noop
 from tests.support import random_tokens
 
 HOOKS = [name for name in vars(nn.Linear(1, 1)) if "hooks" in name]

@@ -18,6 +18,7 @@ from normscope.diagnostics.record_json import load_record, save_record
 from normscope.diagnostics.tensor_stats import TensorStats, UnitStats
 from normscope.errors import FileError
 from normscope.storage.files import with_checksum
+from normscope.storage.json_files import FileFormat
 
 
 @functools.cache
@@ -102,9 +103,10 @@ def changed(tmp_path: Path, change: Any) -> Path:
     ("change", "words"),
     [
         (lambda c: c.pop("format"), "is not an x-ray: its format is not"),
-        (lambda c: c.update(version=2, normscope="9.0"), r"version 2, but this .* version 1\nfix: .*9\.0"),
-        (lambda c: c.update(version="1"), "its version is '1', expected 1"),
-        (lambda c: c.update(version=0), "its version is 0, expected 1"),
+        (lambda c: c.update(version=2), r"has format 2, but this .* reads format 1\nfix: update normscope"),
+        (lambda c: c.update(version="1"), "has no valid format number: '1'"),
+        (lambda c: c.pop("version"), "has no valid format number: None"),
+        (lambda c: c.update(version=0), r"has format 0, but this .* reads format 1\nfix: use the version .* wrote it"),
         (lambda c: c.pop("model"), "missing field model"),
         (lambda c: c.update(color="red"), "unknown field color"),
         (lambda c: c.update(batches=True), "batches is True, expected an integer"),
@@ -133,6 +135,26 @@ def test_what_is_wrong_is_named(tmp_path: Path, change: Any, words: str | None) 
             load_record(path)
         assert str(path) in str(refused.value)
         assert "\nfix: " in str(refused.value)
+
+
+def test_a_record_of_an_older_format_is_migrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = changed(tmp_path, lambda c: c.update(passes=c.pop("batches")))
+    with pytest.raises(FileError, match="unknown field passes"):
+        load_record(path)
+
+    def rename(content: dict[str, Any]) -> dict[str, Any]:
+        return {"batches" if name == "passes" else name: value for name, value in content.items()}
+
+    monkeypatch.setattr("normscope.diagnostics.record_json.RECORD_FORMAT", FileFormat(2, {1: rename}))
+    assert repr(load_record(path)) == repr(real_record())
+
+
+def test_missing_fields_get_their_defaults(tmp_path: Path) -> None:
+    assert real_record().label
+    assert real_record().losses
+    path = changed(tmp_path, lambda c: (c.pop("label"), c.pop("losses"), c["modules"][0].pop("flops")))
+    record = load_record(path)
+    assert (record.label, record.losses, record.modules[0].flops) == ("", (), None)
 
 
 def test_a_figure_that_was_altered_is_found(tmp_path: Path) -> None:

@@ -77,6 +77,12 @@ def test_a_page_is_well_formed_and_needs_nothing_else() -> None:
     assert "@media print" in html
 
 
+def test_every_root_of_the_module_tree_is_open() -> None:
+    modules = [ModuleRecord(f"{root}{part}", "Block") for root in "ab" for part in ("", ".0", ".0.x", ".1", ".1.x")]
+    opened = re.findall(r'<details id="m(\d+)" open', xray_page(XrayRecord("Net", tuple(modules), 1, 0), []))
+    assert [modules[int(number)].name for number in opened] == ["a", "a.0", "b", "b.0"]
+
+
 def test_every_finding_is_there_and_leads_to_its_module() -> None:
     html = xray_page(transformer(), findings())
     page = Page(html)

@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from normscope.blocks.residual import WIRINGS
 from normscope.drawing.graph import DataflowGraph, build_graph
-from normscope.drawing.idioms import collapse_idioms
-from normscope.drawing.residual_joins import find_joins
+from normscope.drawing.idioms import collapse_idioms, find_joins
 from normscope.errors import ConfigError, DtypeError
 from normscope.models.gpt import GPT
 from normscope.models.presets import PRESETS, preset

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import difflib
 import io
 import os
 import re
@@ -14,6 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_t
 
 import tyro
 
+from normscope.checks import did_you_mean
 from normscope.cli.argument_errors import argument_error
 from normscope.errors import ConfigError
 
@@ -62,9 +62,8 @@ Subcommands = Mapping[str, tuple[type, Callable[[Any], int | None]]]
 
 def run_subcommand(command: str, summary: str, subcommands: Subcommands, arguments: Sequence[str]) -> int:
     """Run the subcommand that the first argument names, or show the list of subcommands."""
-    known = ", ".join(subcommands)
     if not arguments:
-        raise ConfigError(f"missing subcommand\nfix: use one of: {known}")
+        raise ConfigError(f"missing subcommand\nfix: use one of: {', '.join(subcommands)}")
     word, *rest = arguments
     if word in ("-h", "--help", "help"):
         width = max(map(len, subcommands))
@@ -74,9 +73,7 @@ def run_subcommand(command: str, summary: str, subcommands: Subcommands, argumen
         print("\n".join([usage, "", summary, "", "Commands:", *lines, "", hint]))
         return 0
     if word not in subcommands:
-        close = difflib.get_close_matches(word, subcommands, n=1)
-        fix = f"did you mean '{close[0]}'?" if close else f"use one of: {known}"
-        raise ConfigError(f"unrecognized subcommand {word!r}\nfix: {fix}")
+        raise ConfigError(f"unrecognized subcommand {word!r}\nfix: {did_you_mean(word, subcommands)}")
     kind, run = subcommands[word]
     return run(read_arguments(kind, f"{command} {word}", rest)) or 0
 

@@ -13,7 +13,7 @@ import tyro
 from normscope.cli import options as opt
 from normscope.cli.generation import print_checkpoint_notice
 from normscope.cli.train import ModelSizeOptions
-from normscope.diagnostics.record_json import non_finite_as_text, save_record
+from normscope.diagnostics.record_json import save_record, to_json
 from normscope.diagnostics.report.diff import render_diff
 from normscope.diagnostics.report.terminal import print_record, print_text, terminal_width
 from normscope.inspection.xray import XrayConfig, xray_diff, xray_target
@@ -121,7 +121,7 @@ def _xray(command: XrayCommand) -> int:
 def _diff(command: XrayDiffCommand) -> int:
     difference = xray_diff(command.one, command.other, tolerance=command.tolerance, **_settings(command))
     if command.json:
-        content = non_finite_as_text(dataclasses.asdict(difference))
+        content = to_json(dataclasses.asdict(difference))
         print(json.dumps(content, indent=1, default=str, allow_nan=False))
     else:
         print_text(render_diff(difference, width=terminal_width(), glyphs=glyphs_for(sys.stdout.encoding)))

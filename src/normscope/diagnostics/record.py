@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from normscope.diagnostics.tensor_stats import AttentionStats, NormStats, ResidualJoin, TensorStats, UnitStats
 
 VERSION = 1
-"""Format version, incremented when a field changes its meaning. Newer versions are rejected."""
+"""Format version, incremented when a field changes its meaning; older files are migrated (`record_json`)."""
 
 FINGERPRINT_SIZE = 4
 """Number of values in the fingerprint of a tensor; see `collect/fingerprints.py`."""

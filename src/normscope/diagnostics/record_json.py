@@ -12,13 +12,14 @@ import typing
 from pathlib import Path
 from typing import Any
 
-from normscope.checks import is_integer
 from normscope.diagnostics.record import FINGERPRINT_SIZE, VERSION, ModuleRecord, XrayRecord
 from normscope.diagnostics.tensor_stats import AttentionStats
 from normscope.errors import FileError
 from normscope.storage.files import with_checksum, write_atomically
-from normscope.storage.json_files import LARGE_FILE_BYTES, JsonSource, read_json
+from normscope.storage.json_files import LARGE_FILE_BYTES, FileFormat, JsonSource, read_json
 
+RECORD_FORMAT = FileFormat(VERSION)
+"""The version of the fields of a record; a file has it as `version`, beside the name of the format."""
 _FORMAT = "normscope x-ray"
 _FIX = "pass a file written by `normscope xray TARGET --json FILE`"
 _MAX_INT = 2**63
@@ -42,7 +43,7 @@ def save_record(record: XrayRecord, path: str | Path) -> None:
 
 def record_text(record: XrayRecord) -> str:
     """The content of the file that `save_record` writes."""
-    fields: dict[str, Any] = _to_json(record)
+    fields: dict[str, Any] = to_json(record)
     modules = fields.pop("modules")
     head_fields = {"format": _FORMAT, "version": fields.pop("version", VERSION), **fields}
     checksum = with_checksum({**head_fields, "modules": modules})["checksum"]
@@ -52,8 +53,13 @@ def record_text(record: XrayRecord) -> str:
 
 
 def load_record(path: str | Path) -> XrayRecord:
-    """Load a record from a file that `save_record` wrote; raise FileError for anything else."""
-    content = _read(Path(path))
+    """Load a record from a file that `save_record` wrote, now or in an older format; raise FileError for others."""
+    source = JsonSource(path, _FIX)
+    content = read_json(path, dict[str, Any], fix=_FIX, max_bytes=LARGE_FILE_BYTES)
+    if content.get("format") != _FORMAT:
+        raise source.problem(f"is not an x-ray: its format is not {_FORMAT!r}")
+    content = source.without_checksum(content)
+    content = source.migrate({**content, "format": content.pop("version", None)}, RECORD_FORMAT)
     try:
         record: XrayRecord = _from_json(XrayRecord, content, "")
     except _InvalidFieldError as error:
@@ -63,50 +69,25 @@ def load_record(path: str | Path) -> XrayRecord:
     return record
 
 
-def _read(path: Path) -> dict[str, Any]:
-    """The fields of the file, after checking its format and version."""
-    fix = f"fix: {_FIX}"
-    content = read_json(path, dict[str, Any], fix=_FIX, max_bytes=LARGE_FILE_BYTES)
-    if content.get("format") != _FORMAT:
-        raise FileError(f"{path} is not an x-ray: its format is not {_FORMAT!r}\n{fix}")
-    version: Any = content.get("version")
-    if is_integer(version) and version > VERSION:
-        raise FileError(
-            f"{path} has x-ray format version {version}, but this normscope reads version {VERSION}\n"
-            f"fix: use the normscope that wrote it ({content.get('normscope', 'a later version')!s:.40})"
-        )
-    if version != VERSION:
-        raise FileError(f"{path} is not an x-ray: its version is {version!r:.40}, expected {VERSION}\n{fix}")
-    content = JsonSource(path, _FIX).without_checksum(content)
-    del content["format"]
-    return content
-
-
 class _InvalidFieldError(Exception):
     """A field with an invalid value."""
 
 
-def _to_json(value: Any) -> Any:
+def to_json(value: Any) -> Any:
+    """Convert dataclasses, without fields that have their default, tuples, and NaN and Inf, which become text.
+
+    >>> to_json({"loss": [1.0, float("nan"), -float("inf")]})
+    {'loss': [1.0, 'nan', '-inf']}
+    """
     if dataclasses.is_dataclass(value):
         # A field without a default has MISSING, which equals no value.
         fields = [(field, getattr(value, field.name)) for field in dataclasses.fields(value)]
-        return {field.name: _to_json(own) for field, own in fields if own != field.default}
-    return [_to_json(item) for item in value] if isinstance(value, tuple) else non_finite_as_text(value)
-
-
-def non_finite_as_text(value: Any) -> Any:
-    """Replace NaN and Inf, which JSON lacks, by text; in dicts and lists too.
-
-    >>> non_finite_as_text({"loss": [1.0, float("nan"), -float("inf")]})
-    {'loss': [1.0, 'nan', '-inf']}
-    """
+        return {field.name: to_json(own) for field, own in fields if own != field.default}
     if isinstance(value, dict):
-        return {name: non_finite_as_text(item) for name, item in value.items()}
+        return {name: to_json(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [non_finite_as_text(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
-    return value
+        return [to_json(item) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @functools.cache

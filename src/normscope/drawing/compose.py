@@ -5,8 +5,7 @@ from dataclasses import replace
 from itertools import groupby
 
 from normscope.drawing.graph import GraphNode, build_graph
-from normscope.drawing.idioms import collapse_idioms
-from normscope.drawing.residual_joins import find_joins
+from normscope.drawing.idioms import collapse_idioms, find_joins
 from normscope.drawing.structure import Chain, ChainItem, FrameItem, MergeItem, NodeItem, ResidualItem, build_chain
 from normscope.tracing.trace import ModelTrace
 

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from normscope.drawing.marks import Label, Mark, MarkGroup, OperatorSign, Rectangle, Wire
-from normscope.render.assets import read_asset
-from normscope.render.svg import element, svg_document, text
+from normscope.render.svg import element, read_asset, svg_document, text
 
 EDGE = 28  # the margin
 ACROSS, DOWN = 8.2, 19.0  # the size of a cell

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import ClassVar
 
 from normscope.drawing.graph import DataflowGraph, Edge, GraphNode
-from normscope.drawing.residual_joins import ResidualAdd, find_joins
+from normscope.drawing.idioms import ResidualAdd, find_joins
 from normscope.tracing.trace import Shape
 
 

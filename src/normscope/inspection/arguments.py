@@ -1,8 +1,8 @@
 """What the x-ray and the drawings of a model by name share: checks of arguments, kinds of folders, the RNG."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +47,6 @@ def check_shape(shape: object) -> Shape:
     return tuple(map(int, shape))
 
 
-@contextmanager
-def preserve_rng() -> Iterator[None]:
+def preserve_rng() -> AbstractContextManager[None]:
     """Restore the RNG states of torch: loading a model, running it and user code change them."""
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        yield
+    return torch.random.fork_rng(devices=range(torch.cuda.device_count()))

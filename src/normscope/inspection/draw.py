@@ -11,12 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normscope.blocks.attention import check_heads
 from normscope.blocks.block import Block, BlockConfig
-from normscope.blocks.mlp import default_hidden
 from normscope.blocks.residual import WIRINGS
 from normscope.blocks.rotary import Rotary
-from normscope.checks import as_path, check_flags, check_positive_int, short_repr
+from normscope.checks import as_path, check_flags, check_positive_int, did_you_mean, short_repr
 from normscope.drawing.draw_model import Drawing, draw_model
 from normscope.errors import ConfigError, NormscopeError
 from normscope.inspection.arguments import Shape, check_model_settings, check_shape, is_huggingface, preserve_rng
@@ -83,7 +81,7 @@ def draw_block(
     with torch.device("meta"):  # a drawing needs only shapes
         rotary = None
         if isinstance(config, GPTConfig) and config.positions == "rotary":
-            rotary = Rotary(_sizes(config)[2], config.context, config.rotary_base)
+            rotary = Rotary(config.head_sizes[2], config.context, config.rotary_base)
         block = Block(config, rotary).eval()
         x = torch.empty(shape)
     count = sum(parameter.numel() for parameter in block.parameters())
@@ -184,16 +182,12 @@ def _axes(config: Any, shape: Shape) -> Iterator[tuple[Shape, str]]:
     yield from _letters(config, (batch, tokens, config.width))
 
 
-def _sizes(config: BlockConfig) -> tuple[int, int, int]:
-    return check_heads(config.width, config.heads, config.kv_heads, config.head_dim)
-
-
 def _letters(config: BlockConfig, shape: Shape) -> Iterator[tuple[Shape, str]]:
     """Axis letters of every shape in a block."""
-    b, s, d = shape
-    heads, kv_heads, head_dim = _sizes(config)
+    b, s, _ = shape
+    heads, kv_heads, head_dim = config.head_sizes
     yield shape, "b s d"
-    yield (b, s, config.hidden or default_hidden(d, config.activation)), "b s f"
+    yield (b, s, config.hidden_size), "b s f"
     for count, letter in ((heads, "h"), (kv_heads, "k")) if kv_heads != heads else ((heads, "h"),):
         yield (b, s, count, head_dim), f"b s {letter} e"
         yield (b, count, s, head_dim), f"b {letter} s e"
@@ -240,6 +234,4 @@ def _check_heads(settings: Mapping[str, Any]) -> None:
 def _choose(kind: str, name: str, names: Iterable[str]) -> None:
     if isinstance(name, str) and name in names:
         return
-    close = difflib.get_close_matches(str(name), list(names), n=1)
-    fix = f"did you mean {close[0]!r}?" if close else f"use one of: {', '.join(names)}"
-    raise ConfigError(f"unknown {kind} {short_repr(name)}\nfix: {fix}")
+    raise ConfigError(f"unknown {kind} {short_repr(name)}\nfix: {did_you_mean(name, names)}")

@@ -1,17 +1,16 @@
 """X-ray a model by name: a run, a preset, a Hugging Face folder, a function, or a saved x-ray."""
 
 import dataclasses
-import difflib
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
-from normscope.checks import as_path, check_flags, check_positive_int, check_seed, check_setting_names, short_repr
+from normscope import checks
 from normscope.diagnostics.diff.diff import compare
 from normscope.diagnostics.diff.differences import RecordDiff
 from normscope.diagnostics.findings import Finding, find
@@ -57,11 +56,11 @@ class XrayConfig:
     cached: bool = False
 
     def __post_init__(self) -> None:
-        check_positive_int(batches=self.batches)
-        check_seed(seed=self.seed)
+        checks.check_positive_int(batches=self.batches)
+        checks.check_seed(seed=self.seed)
         if self.dtype not in ("float32", "bfloat16"):
-            raise ConfigError(f"dtype={short_repr(self.dtype)}: choose one of float32, bfloat16")
-        check_flags(forward_only=self.forward_only, step=self.step, compile=self.compile, cached=self.cached)
+            raise ConfigError(f"dtype={checks.short_repr(self.dtype)}: choose one of float32, bfloat16")
+        checks.check_flags(forward_only=self.forward_only, step=self.step, compile=self.compile, cached=self.cached)
         check_model_settings(self.model, **({} if self.depth is None else {"depth": f"depth={self.depth}"}))
         if self.cached and (self.step or self.batches > 1):
             raise ConfigError("--cached runs one batch without backward pass\nfix: remove --step and --batches")
@@ -134,7 +133,7 @@ def xray_diff(
 
 
 def _config(settings: Mapping[str, Any]) -> XrayConfig:
-    check_setting_names("an x-ray", settings, XrayConfig)
+    checks.check_setting_names("an x-ray", settings, XrayConfig)
     return XrayConfig(**settings)
 
 
@@ -148,7 +147,7 @@ def _given_options(config: XrayConfig) -> list[str]:
 
 def _records(target: str | Path, config: XrayConfig, options: Sequence[str]) -> list[XrayRecord]:
     """Load saved x-rays, or take one now. Saved ones accept no options."""
-    path = as_path(target, "a model")
+    path = checks.as_path(target, "a model")
     saved = sorted(path.glob("step-*.json")) if path.is_dir() else [path] if path.suffix == ".json" else []
     if not saved:
         with preserve_rng():
@@ -183,9 +182,8 @@ def _no_target(target: str) -> ConfigError:
         if target.endswith(".py"):
             fix = f"add the name of a function that returns a model and a batch: {target}:FUNCTION"
         return ConfigError(f"{target} is a file, not a model\nfix: {fix}")
-    close = difflib.get_close_matches(target, [*PRESETS, "diff"], n=1)
     kinds = f"use a run folder, a preset ({', '.join(PRESETS)}), a Hugging Face folder, or package.module:function"
-    return ConfigError(f"no such target: {target!r}\nfix: {f'did you mean {close[0]!r}?' if close else kinds}")
+    return ConfigError(f"no such target: {target!r}\nfix: {checks.did_you_mean(target, [*PRESETS, 'diff'], kinds)}")
 
 
 def take_xray(target: xray_targets.XrayTarget, config: XrayConfig) -> XrayRecord:
@@ -201,9 +199,7 @@ def take_xray(target: xray_targets.XrayTarget, config: XrayConfig) -> XrayRecord
     xray = Xray(model, label=label, submodules=not config.compile)
     started = False
     try:
-        with ExitStack() as stack:
-            stack.enter_context(_autocast(config.dtype))
-            stack.enter_context(xray)
+        with _autocast(config.dtype), xray:
             started = True
             _run(target, config)
     except NormscopeError:

@@ -1,10 +1,10 @@
 """The topics, and `explain`, which runs one of them."""
 
-import difflib
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
+from normscope.checks import did_you_mean
 from normscope.errors import ConfigError
 from normscope.learning.explanation import Explanation
 from normscope.learning.inputs import as_tensor
@@ -40,9 +40,7 @@ def explain(topic: str, input: Any = None, **options: Any) -> Explanation:
     True
     """
     if not isinstance(topic, str) or topic not in TOPICS:
-        close = difflib.get_close_matches(str(topic), TOPICS, n=1)
-        fix = f"did you mean '{close[0]}'?" if close else f"use one of: {', '.join(TOPICS)}"
-        raise ConfigError(f"there is no topic {topic!r}\nfix: {fix}")
+        raise ConfigError(f"there is no topic {topic!r}\nfix: {did_you_mean(topic, TOPICS)}")
     chosen = TOPICS[topic]
     for name in options:
         if name not in chosen.options:

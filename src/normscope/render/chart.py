@@ -10,17 +10,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
+from normscope.render import chart_axes
 from normscope.render.axis_scale import Scale, extend_to_tick, fit_scale
-from normscope.render.chart_axes import (
-    MAX_TICKS,
-    Place,
-    Segment,
-    axes,
-    level_lines,
-    level_names,
-    place_levels,
-    tick_marks,
-)
 from normscope.render.curves import Point, downsample, quantile
 from normscope.render.svg import element, escape, polyline_path
 
@@ -123,7 +114,7 @@ class Chart:
         margin = 0.01 + 1.4 * beside / (self.width - LEFT - RIGHT)  # room for offset lines
         x_scale = fit_scale(xs, LEFT, self.width - RIGHT, log=self.log_x, margin=margin)
         y_scale = fit_scale(ys, self.height - BOTTOM, TOP, log=self.log_y)
-        return x_scale, extend_to_tick(y_scale, ys, MAX_TICKS)
+        return x_scale, extend_to_tick(y_scale, ys, chart_axes.MAX_TICKS)
 
 
 def draw_chart(chart: Chart) -> str:
@@ -191,7 +182,7 @@ class Plot:
         self.x, self.y = chart.scales()
         self.lines = [(line, self._placed(line), self._ends(line)) for line in chart.lines]
 
-    def _placed(self, line: ChartLine) -> list[tuple[float, float, Place | None]]:
+    def _placed(self, line: ChartLine) -> list[tuple[float, float, chart_axes.Place | None]]:
         """Points with their pixel positions, None for a gap; values beyond the axis are clipped."""
         chart = self.chart
         shown = downsample([point for point in line.points if chart.shows_x(point[0])], MAX_POINTS, log_x=chart.log_x)
@@ -215,8 +206,8 @@ class Plot:
     def elements(self) -> list[str]:
         """The SVG elements of the chart: grid, reference lines, lines and dots."""
         chart, x, y = self.chart, self.x, self.y
-        levels = place_levels(x, y, chart.reference_lines, chart.category_lines)
-        body = [*axes(x, y, self._marks(), chart.x_label, chart.y_label), *level_lines(levels)]
+        levels = chart_axes.place_levels(x, y, chart.reference_lines, chart.category_lines)
+        body = [*chart_axes.axes(x, y, self._marks(), chart.x_label, chart.y_label), *chart_axes.level_lines(levels)]
         for line, _, ends in self.lines:
             body += _interval(line, ends)
         for line, placed, _ in self.lines:
@@ -228,7 +219,7 @@ class Plot:
                 if with_dots
             ]
             body += draw_line(line, (place for _, _, place in placed), dots)
-        return body + level_names(x, y, levels, self._segments())
+        return body + chart_axes.level_names(x, y, levels, self._segments())
 
     def _marks(self) -> list[tuple[float, str]]:
         """Tick positions and labels of the x axis, from measured lines only: a theory has more points."""
@@ -237,11 +228,11 @@ class Plot:
             marks = [(float(i), name) for i, name in enumerate(chart.categories)]
             return marks[:: math.ceil(len(marks) / (chart.width // 56))]
         measured = [line for line in chart.lines if not line.dashed] or chart.lines
-        return tick_marks(self.x, (at for line in measured for at, _ in line.points))
+        return chart_axes.tick_marks(self.x, (at for line in measured for at, _ in line.points))
 
-    def _segments(self) -> list[Segment]:
+    def _segments(self) -> list[chart_axes.Segment]:
         """Everything drawn, as line segments that labels should avoid."""
-        found: list[Segment] = []
+        found: list[chart_axes.Segment] = []
         for line, placed, ends in self.lines:
             places = [place for _, _, place in placed if place is not None]
             found += [(place, place) for place in places]

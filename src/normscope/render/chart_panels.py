@@ -9,8 +9,8 @@ from typing import Any
 from normscope.render.axis_scale import Scale, fit_scale
 from normscope.render.chart import Chart, ChartLine, Dot, draw_line
 from normscope.render.chart_axes import grid, text
-from normscope.render.formatting import one_line
-from normscope.render.svg import element, escape, horizontal_line
+from normscope.render.formatting import one_line, truncate
+from normscope.render.svg import element, escape, figure, horizontal_line
 from normscope.render.text_columns import fit_left
 
 WIDTH, LEFT, RIGHT = 1000, 64, 16
@@ -107,12 +107,32 @@ def _line(line: ChartLine, x: Scale, y: Scale, bottom: float) -> list[str]:
     return drawn if line.opacity == 1 else [element("g", *drawn, opacity=f"{line.opacity:.2f}")]
 
 
-def draw_axis(labels: Sequence[tuple[str, str]], x: Scale, top: float) -> tuple[list[str], float]:
-    """Draw the labels of the points and, below them, of their blocks; also returns the height used.
+def draw_figure(
+    title: str,
+    panels: tuple[list[str], float],
+    labels: Sequence[tuple[str, str]],
+    x: Scale,
+    *,
+    behind: Sequence[str] = (),
+    front: Sequence[str] = (),
+    caption: str = "",
+) -> str:
+    """Draw drawn panels, which end at a height, with the labels and bands of the points.
 
     Args:
+        title: for screen readers.
         labels: label and block of each point.
+        behind, front: drawn between the bands and the panels, and on top.
     """
+    body, bottom = panels
+    names, room = _axis(labels, x, bottom)
+    blocks = [block for block in blocks_of([block for _, block in labels]) if block[0]]
+    bands = [draw_column("band", first, last, x, bottom) for _, first, last in blocks[::2]]  # every second block
+    return figure(WIDTH, bottom + room, title, [*bands, *behind, *body, *names, *front], caption)
+
+
+def _axis(labels: Sequence[tuple[str, str]], x: Scale, top: float) -> tuple[list[str], float]:
+    """Draw the labels of the points and, below them, of their blocks; also returns the height used."""
     pitch = x.position(1) - x.position(0)
     longest = max((len(own) for own, _ in labels), default=0)
     body, room = [], 8.0
@@ -133,17 +153,11 @@ def draw_axis(labels: Sequence[tuple[str, str]], x: Scale, top: float) -> tuple[
     return body, room
 
 
-def draw_bands(labels: Sequence[tuple[str, str]], x: Scale, top: float, bottom: float) -> list[str]:
-    """Shade every second block across all panels."""
-    blocks = [block for block in blocks_of([block for _, block in labels]) if block[0]]
-    return [draw_column("band", first, last, x, top, bottom) for _, first, last in blocks[::2]]
-
-
-def draw_column(kind: str, first: float, last: float, x: Scale, top: float, bottom: float, *content: str) -> str:
+def draw_column(kind: str, first: float, last: float, x: Scale, bottom: float, *content: str) -> str:
     """A rectangle across all panels, from one point to another."""
     left, right = x.position(first - 0.5), x.position(last + 0.5)
-    size = {"width": f"{right - left:.1f}", "height": f"{bottom - top:g}"}
-    return element("rect", *content, class_=kind, x=f"{left:.1f}", y=f"{top:g}", **size)
+    size = {"width": f"{right - left:.1f}", "height": f"{bottom - TITLE:g}"}
+    return element("rect", *content, class_=kind, x=f"{left:.1f}", y=f"{TITLE:g}", **size)
 
 
 def _block_names(blocks: Sequence[tuple[str, int, int]], x: Scale, top: float) -> list[str]:
@@ -171,16 +185,6 @@ def blocks_of(names: Sequence[str]) -> list[tuple[str, int, int]]:
     """
     runs = [(name, [i for i, _ in run]) for name, run in groupby(enumerate(names), key=lambda pair: pair[1])]
     return [(name, indices[0], indices[-1]) for name, indices in runs]
-
-
-def truncate(words: str, longest: int) -> str:
-    """Truncate a text that is too long.
-
-    >>> truncate("attention", 6)
-    'atten…'
-    """
-    line = one_line(words)
-    return line if len(line) <= longest else f"{line[: longest - 1]}…"
 
 
 def clamp_for_log(value: float) -> float:

@@ -3,9 +3,8 @@
 import re
 import textwrap
 
-from normscope.render.assets import read_asset
 from normscope.render.chart import Chart, Plot, describe_intervals
-from normscope.render.svg import escape
+from normscope.render.svg import escape, read_asset
 
 HEAD, ROW, GAP = 26, 18, 18
 CHARACTER, WIDE_CHARACTER = 6.6, 7.6  # approximate width of a character in the legend and title

@@ -143,8 +143,17 @@ def quote(text: str, longest: int = 160) -> str:
     >>> quote("Once upon  a time\\nthere was a fox.", longest=20)
     '"Once upon a time th…"'
     """
+    return f'"{truncate(text, longest)}"'
+
+
+def truncate(text: str, longest: int) -> str:
+    """Join the text into one line, truncated if it is too long.
+
+    >>> truncate("attention", 6)
+    'atten…'
+    """
     line = one_line(text)
-    return f'"{line}"' if len(line) <= longest else f'"{line[: longest - 1]}…"'
+    return line if len(line) <= longest else f"{line[: longest - 1]}…"
 
 
 def format_short(number: float) -> str:

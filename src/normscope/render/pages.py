@@ -18,8 +18,8 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from normscope.render.assets import read_asset
 from normscope.render.formatting import one_line, pluralize, printable
+from normscope.render.svg import read_asset
 
 
 def render_page(template: str, /, **values: object) -> str:

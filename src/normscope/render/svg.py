@@ -1,13 +1,15 @@
-"""Build SVG: escaped elements, and the frame of a stand-alone document for light and dark backgrounds."""
+"""Build SVG: escaped elements, colors, and the frame of a stand-alone document for light and dark backgrounds."""
 
 import re
 from collections.abc import Iterable
 from html import escape as escape_html
-
-from normscope.render.assets import read_asset
+from importlib.resources import files
 
 _INVALID_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML cannot represent: most control characters and lone surrogates."""
+
+PALETTE = ("#8ec1f0", "#ffb870", "#93d68c", "#f59a98", "#f4d966", "#cfa9e3", "#7fd6cd", "#d3b596")
+"""Colors of drawings: light enough for black text, and distinguishable with most color vision."""
 
 
 def escape(words: str) -> str:
@@ -81,3 +83,24 @@ def svg_document(width: float, height: float, title: str, description: str, body
 def text(x: float, y: float, words: str, kind: str = "ink", more: str = "") -> str:
     """A line of text; `kind` is its CSS class."""
     return f'<text class="{kind}" x="{x:g}" y="{y:g}"{more}>{escape(words)}</text>'
+
+
+def palette_color(number: int) -> str:
+    """The color with this index. Colors repeat, so a drawing never relies on color alone."""
+    return PALETTE[number % len(PALETTE)]
+
+
+def shade(color: str, factor: float) -> str:
+    """Darken (factor below 1) or lighten (above 1) a color."""
+    parts = (int(color[i : i + 2], 16) for i in (1, 3, 5))
+    mixed = (part * factor if factor <= 1 else part + (255 - part) * (factor - 1) for part in parts)
+    return "#" + "".join(f"{round(part):02x}" for part in mixed)
+
+
+def read_asset(*names: str) -> str:
+    """The contents of files, such as `render/chart.css`, joined.
+
+    >>> ".chart" in read_asset("render/chart.css")
+    True
+    """
+    return "".join(files("normscope").joinpath(name).read_text(encoding="utf-8") for name in names)

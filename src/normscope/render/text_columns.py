@@ -1,7 +1,7 @@
 """Fit text into terminal columns: truncate, pad and wrap by cell width, which is two for wide characters."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from rich.cells import cell_len, set_cell_size
@@ -106,6 +106,12 @@ def wrap(text: str, width: int) -> list[str]:
                 line = ""
             line += character
     return [*lines, line] if line else lines
+
+
+def styled(text: str, style: str, width: int, indent: str = "") -> Iterator[Text]:
+    """The lines of wrapped text in this style, for a rich console."""
+    for line in wrap(text, width - len(indent)):
+        yield Text(indent + line, style)
 
 
 class LogBars:

@@ -12,8 +12,7 @@ The grammar is that of einx: an axis is a name; `(g [c])` splits one dimension i
 axes, including none; brackets may contain several of these. This folder does not import torch.
 """
 
-from normscope.scope.axes import Axes
 from normscope.scope.plan import Plan
-from normscope.scope.scope import Scope
+from normscope.scope.scope import Axes, Scope
 
 __all__ = ["Axes", "Plan", "Scope"]

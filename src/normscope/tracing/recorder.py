@@ -7,7 +7,7 @@ A model whose control flow depends on values (`if x.max() > 0`) runs on real ten
 import inspect
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -85,23 +85,19 @@ def _run(
     copy: Callable[[Tensor], Tensor],
     fake_mode: FakeTensorMode | None,
 ) -> ModelTrace:
-    with ExitStack() as stack:
-        stack.enter_context(preserve_module_state(model))
-        stack.enter_context(preserve_plain_tensors(model))
-        stack.enter_context(torch.no_grad())
-        stack.enter_context(reference_kernels())  # a fused kernel would hide the functions it replaces
+    # A fused kernel would hide the functions it replaces.
+    with preserve_module_state(model), preserve_plain_tensors(model), torch.no_grad(), reference_kernels():
         # Parameters are only read, so the real ones will do. Buffers are written to.
         parameters = {name: p if fake_mode is None else copy(p) for name, p in model.named_parameters()}
         buffers = {name: copy(buffer) for name, buffer in model.named_buffers()}
         args, kwargs = tree_map_only(Tensor, copy, (tuple(inputs), dict(options)))
-        if fake_mode is not None:
-            stack.enter_context(fake_mode)
-        recorder = TraceRecorder(model, parameters)
-        recorder.register_inputs(args, kwargs)
-        tracer = stack.enter_context(Tracer(model, recorder))
-        tracer.watch_modules(prepend=True)
-        tracer.watch_functions()
-        result = torch.func.functional_call(model, {**parameters, **buffers}, args, kwargs)
+        with nullcontext() if fake_mode is None else fake_mode:
+            recorder = TraceRecorder(model, parameters)
+            recorder.register_inputs(args, kwargs)
+            with Tracer(model, recorder) as tracer:
+                tracer.watch_modules(prepend=True)
+                tracer.watch_functions()
+                result = torch.func.functional_call(model, {**parameters, **buffers}, args, kwargs)
     return recorder.trace(result)
 
 

@@ -18,9 +18,7 @@ class AttentionAccumulator:
     """The statistics of one attention, over many batches."""
 
     def __init__(self) -> None:
-        self._entropy: Tensor | None = None
-        self._peaked: Tensor | None = None
-        self._rows: Tensor | None = None
+        self._sums: Tensor | None = None  # of each head: relative entropies, peaked queries, all queries
         self._score_sum = self._score_squares = 0.0
         self._score_count = 0
         self._keys = 0
@@ -44,14 +42,10 @@ class AttentionAccumulator:
         usable = (key_counts > 1) & torch.isfinite(entropy)
         relative = torch.where(usable, entropy / key_counts.clamp_min(2).double().log(), 0.0).sum((0, 2))
         peaked = torch.where(usable, (wide.amax(-1) > 0.99).double(), 0.0).sum((0, 2))
-        rows = usable.sum((0, 2))
-        if not bool(rows.any()):
+        if not bool(usable.any()):
             return
-        if self._entropy is None or self._entropy.shape != relative.shape:
-            self._entropy, self._peaked, self._rows = (torch.zeros_like(relative) for _ in range(3))
-        assert self._peaked is not None
-        assert self._rows is not None
-        self._entropy, self._peaked, self._rows = self._entropy + relative, self._peaked + peaked, self._rows + rows
+        sums = torch.stack([relative, peaked, usable.sum((0, 2)).double()])
+        self._sums = sums if self._sums is None or self._sums.shape != sums.shape else self._sums + sums
         self._keys = max(self._keys, int(key_counts.max()))
         if positions is not None:
             later = torch.arange(weights.shape[-1], device=weights.device)[None] > positions[:, None]
@@ -108,18 +102,18 @@ class AttentionAccumulator:
         self._add_scores(scores[:_MAX_SEQUENCES, :, sample].float(), sample if s == t else None)
 
     def finish(self) -> AttentionStats | None:
-        if self._entropy is None or self._peaked is None or self._rows is None:
+        if self._sums is None:
             return None
-        rows = self._rows.clamp_min(1)
+        entropy, peaked = (self._sums[:2] / self._sums[2].clamp_min(1)).tolist()
         score_std = None
         if self._score_count:
             mean = self._score_sum / self._score_count
             score_std = math.sqrt(max(0.0, self._score_squares / self._score_count - mean * mean))
         return AttentionStats(
-            heads=len(self._entropy),
+            heads=len(entropy),
             keys=self._keys,
-            entropy=tuple((self._entropy / rows).tolist()),
-            peaked=tuple((self._peaked / rows).tolist()),
+            entropy=tuple(entropy),
+            peaked=tuple(peaked),
             score_std=score_std,
             future_weight=self._future_weight,
         )

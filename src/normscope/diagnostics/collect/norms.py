@@ -27,8 +27,8 @@ class NormAccumulator:
     reduction_sizes: list[int] = field(default_factory=list)
     """The number of values that share one statistic, for each call."""
     padding: float = 0.0
-    means: Tensor | None = None
-    squares: Tensor | None = None
+    sums: Tensor | None = None
+    """The sum over batches of the mean and of the mean square of each channel."""
     batches: int = 0
     batches_tracked: int | None = None
     drift: tuple[float, float] | None = None
@@ -123,12 +123,10 @@ def _padding_fraction(x: Tensor, channels: int) -> float:
 def _add_batch_stats(accumulator: NormAccumulator, module: nn.Module, x: Tensor) -> None:
     channels = _channels(accumulator.reduction, x)
     axes = [axis for axis in range(x.dim()) if axis != channels]
-    mean, square = x.double().mean(axes), x.double().square().mean(axes)
-    if accumulator.means is not None and accumulator.means.shape != mean.shape:
-        return
-    accumulator.means = mean if accumulator.means is None else accumulator.means + mean
-    accumulator.squares = square if accumulator.squares is None else accumulator.squares + square
-    accumulator.batches += 1
+    sums = torch.stack([x.double().mean(axes), x.double().square().mean(axes)])
+    if accumulator.sums is None or accumulator.sums.shape == sums.shape:
+        accumulator.sums = sums if accumulator.sums is None else accumulator.sums + sums
+        accumulator.batches += 1
 
 
 def _channels(reduction: NormReduction | None, x: Tensor) -> int:
@@ -139,11 +137,11 @@ def _channels(reduction: NormReduction | None, x: Tensor) -> int:
 
 def compare_running_stats(accumulator: NormAccumulator, module: nn.Module) -> None:
     """Compare the running statistics of a norm with those of the batches it received."""
-    if not has_running_stats(module) or accumulator.means is None or accumulator.squares is None:
+    if not has_running_stats(module) or accumulator.sums is None:
         return
     running_mean, running_var = (module.get_buffer(name).double() for name in ("running_mean", "running_var"))
-    mean = accumulator.means / accumulator.batches
-    variance = accumulator.squares / accumulator.batches - mean.square()
+    mean, square = accumulator.sums / accumulator.batches
+    variance = square - mean.square()
     counter = getattr(module, "num_batches_tracked", None)
     accumulator.batches_tracked = int(counter) if isinstance(counter, Tensor) else None
     if mean.shape != running_mean.shape:

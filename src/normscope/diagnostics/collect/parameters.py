@@ -19,8 +19,8 @@ from normscope.diagnostics.collect.tensors import is_measurable, sample_elements
 from normscope.diagnostics.collect.zero_grad import ZeroGradTracker
 from normscope.diagnostics.module_names import join_names
 from normscope.ops.moments import Moments, compute_moments
-from normscope.tracing.hooks import Hook, HookHandles
 from normscope.tracing.module_kinds import is_linear
+from normscope.tracing.tracer import Hook, HookHandles
 
 _SAMPLE = 1 << 14
 """Elements of a parameter that are copied, to measure how a step changes it."""

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from normscope.diagnostics.collect.accumulators import ModuleAccumulator
 from normscope.diagnostics.collect.losses import LossTracker
 from normscope.diagnostics.collect.tensors import JoinLocation, TensorRegistry, is_measurable
-from normscope.tracing.hooks import Hook, HookHandles
 from normscope.tracing.tensor_table import TensorLineage
+from normscope.tracing.tracer import Hook, HookHandles
 
 _Result = TypeVar("_Result")
 

@@ -74,8 +74,7 @@ def _modules(a: XrayRecord, b: XrayRecord, eps: float) -> Iterator[ModuleDiff]:
     for name in dict.fromkeys([*ours, *theirs]):
         one, other = ours.get(name), theirs.get(name)
         if one is None or other is None:
-            there = one or other
-            assert there is not None
+            there = theirs[name] if one is None else one
             found.append(ModuleDiff(name, there.kind, there.order, only_in=0 if other is None else 1))
         else:
             in_step = one.calls == other.calls or _covers_same_text(one, other, a.batches, b.batches)
@@ -170,12 +169,10 @@ def _overall_remarks(a: XrayRecord, b: XrayRecord) -> Iterator[str]:
     roots = [next((module for module in record.ran if not module.name), None) for record in (a, b)]
     if roots[0] is not None and roots[1] is not None and roots[0].training != roots[1].training:
         yield f"the model was in {_modes(roots[0], roots[1])}"
-    if a.model != b.model:
-        yield f"models: {a.model} vs {b.model}"
-    if a.batches != b.batches:
-        yield f"batches: {a.batches} vs {b.batches}"
-    if a.backward_passes != b.backward_passes:
-        yield f"backward passes: {a.backward_passes} vs {b.backward_passes}"
+    facts = (("models", a.model, b.model), ("batches", a.batches, b.batches))
+    for name, ours, theirs in (*facts, ("backward passes", a.backward_passes, b.backward_passes)):
+        if ours != theirs:
+            yield f"{name}: {ours} vs {theirs}"
     losses = [f"{record.losses[0].value:.6g}" for record in (a, b) if record.losses]
     if len(set(losses)) == 2:
         yield f"loss: {' vs '.join(losses)}"
@@ -246,7 +243,6 @@ def _first_backward_divergence(found: RecordDiff, readers: Mapping[str, Sequence
     by_name = {module.name: module for module in ran}
     for module in sorted(ran, key=lambda module: (ends[module.name], -(module.order or 0)), reverse=True):
         if found.exceeds(module.gradient):
-            assert module.gradient is not None
             known = [by_name[reader.name] for reader in readers.get(module.name, ()) if reader.name in by_name]
             source = _innermost_source(found, known)
             if source is None:
@@ -254,7 +250,6 @@ def _first_backward_divergence(found: RecordDiff, readers: Mapping[str, Sequence
             why = f"it computes a different gradient for the output of {module.name}"
             return Divergence(source, module.gradient, why)
         if found.exceeds(module.weight_gradients):
-            assert module.weight_gradients is not None
             same = "" if module.gradient is None else ", although that of its output is the same"
             return Divergence(module.name, module.weight_gradients, f"the gradient of its weights differs{same}")
     return None

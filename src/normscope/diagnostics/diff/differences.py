@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from normscope.diagnostics.record import XrayRecord
 from normscope.diagnostics.tensor_stats import TensorStats
@@ -80,9 +81,9 @@ class RecordDiff:
     backward: Divergence | None
     remarks: tuple[str, ...] = ()
 
-    def exceeds(self, *distances: float | None) -> bool:
-        """Whether one of the distances exceeds the tolerance."""
-        return any(distance is not None and distance > self.tolerance for distance in distances)
+    def exceeds(self, distance: float | None) -> TypeGuard[float]:
+        """Whether a distance is known and exceeds the tolerance."""
+        return distance is not None and distance > self.tolerance
 
     @property
     def is_default_tolerance(self) -> bool:

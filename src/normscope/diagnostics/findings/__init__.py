@@ -22,8 +22,7 @@ import pkgutil
 from dataclasses import replace
 from importlib import import_module
 
-from normscope.diagnostics.findings.finding import CHECKS, SEVERITIES, Finding
-from normscope.diagnostics.findings.record_view import RecordView
+from normscope.diagnostics.findings.finding import CHECKS, SEVERITIES, Finding, RecordView
 from normscope.diagnostics.module_names import name_pattern
 from normscope.diagnostics.record import XrayRecord
 

@@ -3,8 +3,7 @@
 import math
 from collections.abc import Iterator
 
-from normscope.diagnostics.findings.finding import Finding, FindingKind, check
-from normscope.diagnostics.findings.record_view import RecordView
+from normscope.diagnostics.findings.finding import Finding, FindingKind, RecordView, check
 from normscope.diagnostics.module_names import is_inside
 
 COLLAPSED_ATTENTION = FindingKind("""

@@ -6,8 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from normscope.diagnostics.findings.finding import Finding, FindingKind, check
-from normscope.diagnostics.findings.record_view import RecordView
+from normscope.diagnostics.findings.finding import Finding, FindingKind, RecordView, check
 from normscope.diagnostics.module_names import is_inside, module_ref, name_pattern, parent_name
 from normscope.diagnostics.record import ModuleRecord
 from normscope.diagnostics.tensor_stats import ResidualJoin

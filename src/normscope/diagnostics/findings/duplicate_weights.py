@@ -5,8 +5,7 @@ import textwrap
 from collections import defaultdict
 from collections.abc import Iterator
 
-from normscope.diagnostics.findings.finding import Finding, FindingKind, check
-from normscope.diagnostics.findings.record_view import RecordView
+from normscope.diagnostics.findings.finding import Finding, FindingKind, RecordView, check
 from normscope.diagnostics.module_names import common_parent, join_names, module_ref, parent_name
 from normscope.diagnostics.record import ModuleRecord, ParameterRecord
 

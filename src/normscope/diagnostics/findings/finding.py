@@ -1,18 +1,26 @@
-"""What a finding is, how its text is written, and how checks are registered."""
+"""What a finding is, how its text is written, what checks get to see of a record, and how they are registered."""
 
 import re
 import string
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
-from normscope.diagnostics.findings.record_view import RecordView
-from normscope.diagnostics.module_names import module_ref
-from normscope.diagnostics.record import ModuleRecord
+from normscope.diagnostics.module_names import module_ref, outer_names
+from normscope.diagnostics.record import ModuleRecord, ParameterRecord, XrayRecord
+from normscope.diagnostics.tensor_stats import AttentionStats, NormStats, ResidualJoin, TensorStats
 from normscope.render.formatting import format_percent, format_short
 
 SEVERITIES = ("error", "warning", "note")
 """An error breaks the model, a warning slows or hurts training, a note is for information."""
+
+FEW_STEPS = 10
+"""After more steps than this, a weight may be far from its initialization."""
+
+CHANGED = 0.1
+"""Fraction of a weight's rms. Learning rates decay, so earlier, unobserved steps may have been larger."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +87,130 @@ class _TextFormatter(string.Formatter):
         if format_spec == "%":
             return format_percent(value)
         return format_short(value) if isinstance(value, float) and not format_spec else format(value, format_spec)
+
+
+class RecordView:
+    """A record, with data that several checks share computed once.
+
+    Args:
+        record: the record.
+    """
+
+    def __init__(self, record: XrayRecord) -> None:
+        self.record = record
+
+    @cached_property
+    def modules(self) -> dict[str, ModuleRecord]:
+        """Modules by name. A shared module appears only under its first name."""
+        return {module.name: module for module in self.record.modules if module.alias_of is None}
+
+    @cached_property
+    def ran(self) -> list[ModuleRecord]:
+        """Modules that ran, in order of their first call."""
+        found = [module for module in self.modules.values() if module.order is not None]
+        return sorted(found, key=lambda module: module.order or 0)
+
+    @cached_property
+    def parameters(self) -> list[tuple[ModuleRecord, ParameterRecord]]:
+        """All parameters with their modules, in model order."""
+        return [(module, parameter) for module in self.modules.values() for parameter in module.parameters]
+
+    @cached_property
+    def matrices(self) -> list[tuple[ModuleRecord, ParameterRecord]]:
+        """Each distinct weight with two or more dimensions, with its module, in model order."""
+        return [(m, p) for m, p in self.parameters if p.alias_of is None and p.is_matrix and m.norm is None]
+
+    @cached_property
+    def linear(self) -> list[tuple[ModuleRecord, ParameterRecord]]:
+        """Linear layers and convolutions that ran, with their weights."""
+        return [(module, weight) for module in self.ran if (weight := module.linear_weight) is not None]
+
+    @cached_property
+    def norms(self) -> list[tuple[ModuleRecord, NormStats]]:
+        return [(module, module.norm) for module in self.ran if module.norm is not None]
+
+    @cached_property
+    def attentions(self) -> list[tuple[ModuleRecord, AttentionStats]]:
+        return [(module, module.attention) for module in self.ran if module.attention is not None]
+
+    @cached_property
+    def joins(self) -> list[tuple[ModuleRecord, ResidualJoin]]:
+        """Residual additions, with the modules that perform them."""
+        return [(module, join) for module in self.ran for join in module.joins]
+
+    @cached_property
+    def readers(self) -> dict[str, list[ModuleRecord]]:
+        """For each module, the modules that read its output."""
+        return self.record.readers
+
+    @cached_property
+    def adders(self) -> dict[str, list[ModuleRecord]]:
+        """For each module whose output takes part in a residual addition, the modules that perform the addition."""
+        found: dict[str, list[ModuleRecord]] = defaultdict(list)
+        for module, join in self.joins:
+            for name in (join.stream_source, join.branch_source):
+                if name is not None:
+                    found[name].append(module)
+        return found
+
+    @cached_property
+    def gradients(self) -> list[TensorStats]:
+        """Gradients of all parameters that got one."""
+        return [parameter.gradient for _, parameter in self.parameters if parameter.gradient is not None]
+
+    @cached_property
+    def has_gradients(self) -> bool:
+        """Whether a backward pass was recorded: some parameter has a nonzero gradient."""
+        return any(gradient.rms > 0 for gradient in self.gradients)
+
+    @cached_property
+    def executed_names(self) -> set[str]:
+        """Names of modules that ran or contain one that ran."""
+        return {name for module in self.ran for name in (module.name, *outer_names(module.name))}
+
+    @cached_property
+    def names_with_gradient(self) -> set[str]:
+        """Names of modules that have a parameter with a gradient, directly or in a submodule."""
+        names = {module.name for module, parameter in self.parameters if parameter.gradient is not None}
+        return names | {outer for name in names for outer in outer_names(name)}
+
+    @cached_property
+    def total_steps(self) -> int | None:
+        """Training steps so far, as counted by the run or the optimizers; None if unknown."""
+        numbers = [self.record.steps_before, *(step.number for step in self.record.steps)]
+        return max((number for number in numbers if number is not None), default=None)
+
+    @cached_property
+    def steps_before_xray(self) -> int:
+        """Training steps before the x-ray started, as far as known."""
+        if self.record.steps_before is not None:
+            return self.record.steps_before
+        first: dict[str, int] = {}
+        for step in self.record.steps:
+            first.setdefault(step.optimizer, step.number or 1)
+        return max(first.values(), default=1) - 1
+
+    def is_trained(self, weight: ParameterRecord) -> bool:
+        """Whether training has changed a weight so much that it says nothing about its initialization."""
+        made = self.total_steps or len(self.record.steps)
+        return made > FEW_STEPS or made * (weight.update_rms or 0.0) >= CHANGED * weight.values.rms > 0
+
+    @cached_property
+    def after_training_advice(self) -> str:
+        """What precedes advice on initialization: for a trained model, suggest the optimizer settings first."""
+        if (self.total_steps or 0) <= FEW_STEPS:
+            return ""
+        first = "if the model was healthy at initialization, lower the learning rate, clip gradients or add warmup"
+        return f"{first}; otherwise "
+
+    def execution_order(self, name: str) -> int:
+        """Position of a module in the order of execution; modules that never ran come last."""
+        module = self.modules.get(name)
+        return len(self.record.modules) if module is None or module.order is None else module.order
+
+
+def zero_weights_fix(name: str) -> str:
+    return f"all weights of {module_ref(name)} are zero: initialize them, e.g. nn.init.kaiming_normal_(weight)"
 
 
 Check = Callable[[RecordView], Iterator[Finding]]

@@ -3,8 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping
 
-from normscope.diagnostics.findings.finding import Finding, FindingKind, check
-from normscope.diagnostics.findings.record_view import RecordView
+from normscope.diagnostics.findings.finding import Finding, FindingKind, RecordView, check
 from normscope.diagnostics.module_names import module_ref
 from normscope.diagnostics.record import ModuleRecord
 from normscope.render.formatting import format_short

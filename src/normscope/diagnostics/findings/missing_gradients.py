@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from normscope.diagnostics.findings.finding import Finding, FindingKind, check
-from normscope.diagnostics.findings.record_view import RecordView, zero_weights_fix
+from normscope.diagnostics.findings.finding import Finding, FindingKind, RecordView, check, zero_weights_fix
 from normscope.diagnostics.module_names import is_inside, module_ref, outermost_outside
 from normscope.diagnostics.record import ModuleRecord, ParameterRecord
 

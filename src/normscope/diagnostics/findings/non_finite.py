@@ -6,8 +6,7 @@ An empty batch is here too: like NaN, it leaves no statistics that other checks 
 import math
 from collections.abc import Iterator
 
-from normscope.diagnostics.findings.finding import Finding, FindingKind, check
-from normscope.diagnostics.findings.record_view import RecordView
+from normscope.diagnostics.findings.finding import Finding, FindingKind, RecordView, check
 from normscope.diagnostics.module_names import join_names
 from normscope.diagnostics.record import ModuleRecord
 from normscope.diagnostics.tensor_stats import TensorStats

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from normscope.diagnostics.findings.finding import Finding, FindingKind, check
-from normscope.diagnostics.findings.record_view import RecordView
+from normscope.diagnostics.findings.finding import Finding, FindingKind, RecordView, check
 from normscope.diagnostics.module_names import module_ref
 from normscope.diagnostics.record import ModuleRecord
 from normscope.diagnostics.tensor_stats import NormStats

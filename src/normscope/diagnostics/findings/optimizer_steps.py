@@ -4,8 +4,7 @@ import math
 from collections.abc import Iterator
 from statistics import median_high
 
-from normscope.diagnostics.findings.finding import Finding, FindingKind, check
-from normscope.diagnostics.findings.record_view import RecordView
+from normscope.diagnostics.findings.finding import Finding, FindingKind, RecordView, check
 from normscope.diagnostics.module_names import common_parent, join_names
 from normscope.diagnostics.record import ModuleRecord, ParameterRecord
 

@@ -4,8 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator
 
-from normscope.diagnostics.findings.finding import Finding, FindingKind, check
-from normscope.diagnostics.findings.record_view import RecordView
+from normscope.diagnostics.findings.finding import Finding, FindingKind, RecordView, check
 from normscope.diagnostics.module_names import outermost_outside, parent_name
 from normscope.diagnostics.record import UnregisteredParameter
 

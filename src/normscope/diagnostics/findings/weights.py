@@ -5,8 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from statistics import median_high
 
-from normscope.diagnostics.findings.finding import Finding, FindingKind, check
-from normscope.diagnostics.findings.record_view import RecordView
+from normscope.diagnostics.findings.finding import Finding, FindingKind, RecordView, check
 from normscope.diagnostics.module_names import module_ref, name_pattern, parent_name
 from normscope.diagnostics.record import ModuleRecord, ParameterRecord
 

@@ -14,11 +14,11 @@ def details_of(module: ModuleRecord) -> list[tuple[str, str]]:
         ("alias of", module.alias_of),
         ("input shape", ", ".join(map(format_shape, module.input_shapes))),
         ("calls", f"{module.calls}{each}" if module.calls > 1 else ""),
-        *((name, _signal(getattr(module, name))) for name in ("input", "output", "gradient")),
+        *((name, _signal(signal)) for name in ("input", "output", "gradient") if (signal := getattr(module, name))),
         ("saturated", "" if module.saturated is None else f"{module.saturated:.1%} of the outputs"),
-        *((name, _units(getattr(module, name))) for name in ("units", "features")),
-        ("norm", _norm(module.norm)),
-        ("attention", _attention(module.attention)),
+        *((name, _units(units)) for name in ("units", "features") if (units := getattr(module, name))),
+        ("norm", module.norm and _norm(module.norm)),
+        ("attention", module.attention and _attention(module.attention)),
         *(("residual", _join(join)) for join in module.joins),
         ("non-finite", "produced here from finite inputs and weights" * module.produced_non_finite),
         ("non-finite", "produced here in the backward pass" * module.produced_non_finite_gradient),
@@ -36,9 +36,9 @@ def _figure(name: str, value: float | None) -> str:
     return "" if value is None else f"{name} {format_number(value)}"
 
 
-def _signal(signal: TensorStats | None) -> str:
-    if signal is None or signal.count == 0:
-        return "" if signal is None else "no finite values"
+def _signal(signal: TensorStats) -> str:
+    if signal.count == 0:
+        return "no finite values"
     return _listed(
         _figure("rms", signal.rms),
         _figure("mean", signal.mean),
@@ -49,9 +49,7 @@ def _signal(signal: TensorStats | None) -> str:
     )
 
 
-def _units(units: UnitStats | None) -> str:
-    if units is None:
-        return ""
+def _units(units: UnitStats) -> str:
     largest = units.outliers[0] if units.outliers else None
     return _listed(
         f"{units.count:,}",
@@ -62,9 +60,7 @@ def _units(units: UnitStats | None) -> str:
     )
 
 
-def _norm(norm: NormStats | None) -> str:
-    if norm is None:
-        return ""
+def _norm(norm: NormStats) -> str:
     axes = None if norm.reduced_axes is None else ", ".join(map(str, norm.reduced_axes)) or "of size 1"
     weight, (shift, ratio) = _figure("weight", norm.weight_mean), norm.drift or (None, None)
     return _listed(
@@ -78,9 +74,7 @@ def _norm(norm: NormStats | None) -> str:
     )
 
 
-def _attention(attention: AttentionStats | None) -> str:
-    if attention is None:
-        return ""
+def _attention(attention: AttentionStats) -> str:
     entropy = [format_number(pick(attention.entropy)) for pick in (min, max)] if attention.entropy else []
     return _listed(
         pluralize(attention.heads, "head"),

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from normscope.diagnostics.diff.differences import Divergence, ModuleDiff, RecordDiff
 from normscope.render.formatting import format_number, one_line, pluralize
-from normscope.render.text_columns import UNICODE, Glyphs, fit_left, fit_right, join_sections, wrap
+from normscope.render.text_columns import UNICODE, Glyphs, fit_left, fit_right, join_sections, styled
 
 MAX_ROWS = 24
 """Number of differing modules shown."""
@@ -23,14 +23,10 @@ def render_diff(difference: RecordDiff, *, width: int = 80, glyphs: Glyphs = UNI
 
 def _head(difference: RecordDiff, width: int) -> Iterator[Text]:
     one, other = map(one_line, difference.labels)
-    for line in wrap(f"{one} vs {other}", width):
-        yield Text(line, "bold")
+    yield from styled(f"{one} vs {other}", "bold", width)
     source = f"half the digits of {difference.dtype}" if difference.is_default_tolerance else "as requested"
-    for line in wrap(f"relative tolerance: {format_number(difference.tolerance)} ({source})", width):
-        yield Text(line, "dim")
-    for remark in difference.remarks:
-        for line in wrap(remark, width):
-            yield Text(line, "dim")
+    for words in (f"relative tolerance: {format_number(difference.tolerance)} ({source})", *difference.remarks):
+        yield from styled(words, "dim", width)
 
 
 def _divergences(difference: RecordDiff, width: int, glyphs: Glyphs) -> Iterator[Text]:
@@ -45,10 +41,8 @@ def _divergences(difference: RecordDiff, width: int, glyphs: Glyphs) -> Iterator
 def _divergence(direction: str, divergence: Divergence, width: int, glyphs: Glyphs) -> Iterator[Text]:
     name = one_line(divergence.module) or "the model"
     apart = f" (distance {format_number(divergence.distance)})" if math.isfinite(divergence.distance) else ""
-    for line in wrap(f"{glyphs.marks[0]} {direction}: first differs in {name}{apart}", width):
-        yield Text(line, "bold red")
-    for line in wrap(divergence.why, width - 2):
-        yield Text(f"  {line}")
+    yield from styled(f"{glyphs.marks[0]} {direction}: first differs in {name}{apart}", "bold red", width)
+    yield from styled(divergence.why, "", width, indent="  ")
 
 
 def _table(difference: RecordDiff, width: int, glyphs: Glyphs) -> Iterator[Text]:
@@ -67,8 +61,7 @@ def _table(difference: RecordDiff, width: int, glyphs: Glyphs) -> Iterator[Text]
             yield from _with_remark(line, _remark(difference, module, shown), width)
         if len(shown) > MAX_ROWS:
             yield Text(f"and {len(shown) - MAX_ROWS:,} more modules", "dim")
-    for words in wrap(_counts(difference, shown), width):
-        yield Text(words, "dim")
+    yield from styled(_counts(difference, shown), "dim", width)
 
 
 def _distance(value: float | None, module: ModuleDiff) -> str:
@@ -84,8 +77,7 @@ def _with_remark(line: Text, remark: str, width: int) -> Iterator[Text]:
         yield line.append(f"  {remark}", "dim")
         return
     yield line
-    for words in wrap(remark, width - 4):
-        yield Text(f"    {words}", "dim")
+    yield from styled(remark, "dim", width, indent="    ")
 
 
 def _counts(difference: RecordDiff, shown: Sequence[ModuleDiff]) -> str:
@@ -103,8 +95,7 @@ def _counts(difference: RecordDiff, shown: Sequence[ModuleDiff]) -> str:
 
 
 def _is_worth_showing(difference: RecordDiff, module: ModuleDiff) -> bool:
-    far = difference.exceeds(module.output, module.gradient, module.weights, module.weight_gradients)
-    return far or module.only_in is not None
+    return module.only_in is not None or any(difference.exceeds(getattr(module, field)) for _, field in _COLUMNS)
 
 
 def _name(module: ModuleDiff) -> str:

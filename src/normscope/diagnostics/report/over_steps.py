@@ -3,27 +3,16 @@
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from normscope.diagnostics.record import XrayRecord
 from normscope.diagnostics.report.signal_path import SignalPoint, signal_path, subsample
 from normscope.render.axis_scale import Scale, fit_scale
 from normscope.render.chart import Chart, ChartLine, draw_chart, draw_line
 from normscope.render.chart_axes import text
-from normscope.render.chart_panels import (
-    TITLE,
-    WIDTH,
-    clamp_for_log,
-    draw_axis,
-    draw_bands,
-    draw_panels,
-    measured_line,
-    panel,
-    shared_x_scale,
-    truncate,
-)
-from normscope.render.formatting import format_number, one_line
+from normscope.render.chart_panels import clamp_for_log, draw_figure, draw_panels, measured_line, panel, shared_x_scale
+from normscope.render.formatting import format_number, one_line, truncate
 from normscope.render.svg import element, escape, figure, horizontal_line
 
 MAX_LINES = 6
@@ -34,26 +23,15 @@ MAX_WORDS = 12
 _SIDES = (("rms", "Forward: activation rms", "a"), ("gradient", "Backward: gradient rms", "b"))
 
 
-@dataclass(frozen=True)
-class StepCharts:
-    """The section of a report about several records: charts, and groups of small charts by title.
+def draw_step_charts(records: Sequence[XrayRecord]) -> dict[str, Any]:
+    """The section of a report about several records; empty for a single one.
 
-    Args:
-        first, last: labels of the first and last record.
-        charts: the loss over the steps, and the signal by depth.
-        small: for each side of the signal, a title and a small chart per point.
+    first, last: labels of the first and last record.
+    charts: the loss over the steps, and the signal by depth.
+    small: for each side of the signal, a title and a small chart per point.
     """
-
-    first: str
-    last: str
-    charts: list[str]
-    small: list[tuple[str, list[str]]]
-
-
-def draw_step_charts(records: Sequence[XrayRecord]) -> StepCharts | None:
-    """The charts; None for a single record."""
     if len(records) < 2:
-        return None
+        return {}
     steps = _step_numbers(records)
     paths = [{point.title: point for point in signal_path(record)} for record in records]
     points = subsample(signal_path(records[-1]), MAX_POINTS)
@@ -65,25 +43,22 @@ def draw_step_charts(records: Sequence[XrayRecord]) -> StepCharts | None:
         charts.append(_by_depth([_label(records, i) for i in range(len(records))], paths, points))
         chosen = subsample(points, MAX_CURVES)
         small = [(title, _small_charts(records, steps, paths, chosen, side, color)) for side, title, color in _SIDES]
-    return StepCharts(_label(records, 0), _label(records, -1), charts, small)
+    return {"first": _label(records, 0), "last": _label(records, -1), "charts": charts, "small": small}
 
 
-def _by_depth(labels: Sequence[str], paths: Sequence[dict[str, SignalPoint]], points: Sequence[SignalPoint]) -> str:
+def _by_depth(names: Sequence[str], paths: Sequence[dict[str, SignalPoint]], points: Sequence[SignalPoint]) -> str:
     """The signal by depth, one line for each of a few steps, later ones darker."""
     x = shared_x_scale(len(points))
-    chosen = _spread(len(labels), MAX_LINES)
+    chosen = _spread(len(names), MAX_LINES)
     panels = []
     for side, title, color in _SIDES:
         lines = []
         for n, i in enumerate(chosen):
             values = [(k, _value(paths[i].get(point.title), side), False) for k, point in enumerate(points)]
-            lines.append(measured_line(labels[i], color, values, opacity=0.25 + 0.75 * (n + 1) / len(chosen)))
+            lines.append(measured_line(names[i], color, values, opacity=0.25 + 0.75 * (n + 1) / len(chosen)))
         panels.append(panel(title, lines, 150))
-    body, bottom = draw_panels(panels, x)
-    places = [(point.label, point.block) for point in points]
-    names, room = draw_axis(places, x, bottom)
-    drawing = [*draw_bands(places, x, TITLE, bottom), *body, *names]
-    return figure(WIDTH, bottom + room, "Signal by depth at several steps", drawing)
+    labels = [(point.label, point.block) for point in points]
+    return draw_figure("Signal by depth at several steps", draw_panels(panels, x), labels, x)
 
 
 def _small_charts(

@@ -16,18 +16,16 @@ from normscope.render.chart_panels import (
     GAP,
     LEFT,
     TITLE,
-    WIDTH,
     blocks_of,
-    draw_axis,
-    draw_bands,
     draw_column,
+    draw_figure,
     draw_panels,
     measured_line,
     panel,
     shared_x_scale,
 )
 from normscope.render.formatting import format_number, one_line
-from normscope.render.svg import element, escape, figure
+from normscope.render.svg import element, escape
 
 MAX_POINTS = 300
 MAX_LAYERS = 200
@@ -65,11 +63,10 @@ def draw_signal_chart(record: XrayRecord, findings: Sequence[Finding]) -> str:
     if layers:
         heat_map, bottom = _attention_map(layers, x, bottom + GAP)
         body += heat_map
-    names, room = draw_axis(labels, x, bottom)
     shown = "" if len(points) == len(everything) else f"; {len(points)} of {len(everything):,} points"
-    behind = [*draw_bands(labels, x, TITLE, bottom), *_columns(points, x, TITLE, bottom)]
-    drawing = [*behind, *body, *names, *flags]
-    return figure(WIDTH, bottom + room, _spoken(record, points), drawing, f"{_caption(points)}{shown}.")
+    around = {"behind": _columns(points, x, bottom), "front": flags}
+    caption = f"{_caption(points)}{shown}."
+    return draw_figure(_spoken(record, points), (body, bottom), labels, x, **around, caption=caption)
 
 
 def _panels(record: XrayRecord, points: Sequence[SignalPoint]) -> list[Chart]:
@@ -144,15 +141,13 @@ def _within_block(name: str) -> str:
 
 def _attention(record: XrayRecord, points: Sequence[SignalPoint]) -> list[AttentionColumn]:
     """Columns of the attention map, each as wide as its block unless a block has several."""
-    found = [module for module in record.ran if module.attention is not None and module.attention.entropy]
+    found = [(module, own) for module in record.ran if (own := module.attention) is not None and own.entropy]
     spans = blocks_of([point.block for point in points])
     layers = []
-    for module in found[:: max(1, -(-len(found) // MAX_LAYERS))]:
-        assert module.order is not None
-        assert module.attention is not None
-        place = min(math.ceil(position_of(points, module.order)), len(points) - 1)  # where its branch joins
+    for module, attention in found[:: max(1, -(-len(found) // MAX_LAYERS))]:
+        place = min(math.ceil(position_of(points, module.order or 0)), len(points) - 1)  # where its branch joins
         first, last = next((first, last) for _, first, last in spans if first <= place <= last)
-        layers.append(AttentionColumn(module.name, first, last, module.attention))
+        layers.append(AttentionColumn(module.name, first, last, attention))
     alone = len({layer.first for layer in layers}) == len(layers)
     wide = max((layer.last - layer.first for layer in layers), default=0) <= 8
     if alone and wide:
@@ -209,7 +204,7 @@ def _head_rows(attention: AttentionStats) -> list[tuple[str, float, float]]:
     return rows
 
 
-def _columns(points: Sequence[SignalPoint], x: Scale, top: float, bottom: float) -> list[str]:
+def _columns(points: Sequence[SignalPoint], x: Scale, bottom: float) -> list[str]:
     """A transparent column with a tooltip for each point."""
     columns = []
     for i, point in enumerate(points):
@@ -218,7 +213,7 @@ def _columns(points: Sequence[SignalPoint], x: Scale, top: float, bottom: float)
             words.append(_labeled("gradient", point.gradient, point.non_finite_gradient))
         if point.branch is not None:
             words.append(f"{_labeled('added', point.branch.rms)}, {_labeled('x', point.branch.ratio)}")
-        columns.append(draw_column("place", i, i, x, top, bottom, element("title", escape("\n".join(words)))))
+        columns.append(draw_column("place", i, i, x, bottom, element("title", escape("\n".join(words)))))
     return columns
 
 

@@ -72,9 +72,9 @@ def signal_path(record: XrayRecord) -> list[SignalPoint]:
     owners = {owner.name for _, owner, _ in joins}
     normalized = {join.post_norm for _, _, join in joins}
     for module in innermost(record):
-        assert module.order is not None
-        after = bisect_left(ends, float(module.order))
-        in_branch = after < len(spans) and spans[after][0] < module.order
+        order = float(module.order or 0)
+        after = bisect_left(ends, order)
+        in_branch = after < len(spans) and spans[after][0] < order
         if module.output is not None and not _is_identity(module) and (not in_branch or module.name in normalized):
             found.append(_at_module(module, owners))
     found.sort(key=lambda point: point.order)
@@ -184,7 +184,6 @@ def _block(owner: str) -> tuple[str, str]:
 
 
 def _at_module(module: ModuleRecord, owners: Collection[str]) -> SignalPoint:
-    assert module.order is not None
     around = [name for name in outer_names(module.name) if name]
     owner = next((name for name in around if name in owners), "")
     block = _block(owner)[0] if owner else "".join(around[:1])
@@ -194,7 +193,7 @@ def _at_module(module: ModuleRecord, owners: Collection[str]) -> SignalPoint:
         block=block,
         label=label or module.kind,
         kind=module.kind,
-        order=module.order,
+        order=module.order or 0,
         rms=rms_of(module.output),
         gradient=rms_of(module.gradient),
         non_finite=_has_non_finite(module.output),

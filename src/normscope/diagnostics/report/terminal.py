@@ -14,9 +14,10 @@ from normscope.diagnostics.report import summary
 from normscope.diagnostics.report.module_tree import ModuleNode, build_tree, fold
 from normscope.diagnostics.report.signal_path import SignalPoint, position_of, rms_of, signal_path, subsample
 from normscope.diagnostics.tensor_stats import TensorStats
+from normscope.render import text_columns
 from normscope.render.console import SafeConsole
 from normscope.render.formatting import format_count, format_number, one_line
-from normscope.render.text_columns import UNICODE, Glyphs, LogBars, fit_left, fit_right, glyphs_for, join_sections, wrap
+from normscope.render.text_columns import UNICODE, Glyphs, LogBars, fit_left, fit_right, glyphs_for, styled, wrap
 
 MIN_WIDTH = 60
 """Lines are at least this wide, also in narrower terminals: the numbers need most of it."""
@@ -79,13 +80,13 @@ def render_rich(record: XrayRecord, findings: Sequence[Finding], *, width: int =
     """Render for a rich console, which decides on colors. No line is wider than `width`."""
     width = max(width, MIN_WIDTH)
     body = [part(record, findings, width, glyphs) for part in (_findings, _depth, _modules)]
-    return join_sections([_head(record, findings, width), *body, _foot(record, width)])
+    return text_columns.join_sections([_head(record, findings, width), *body, _foot(record, width)])
 
 
 def _head(record: XrayRecord, findings: Sequence[Finding], width: int) -> Iterator[Text]:
-    yield from _lines(f"X-ray of {record.model}", "bold", width)
-    yield from _lines(summary.describe_passes(record), "dim", width)
-    yield from _lines(summary.verdict(record, findings), "", width)
+    yield from styled(f"X-ray of {record.model}", "bold", width)
+    yield from styled(summary.describe_passes(record), "dim", width)
+    yield from styled(summary.verdict(record, findings), "", width)
 
 
 def _findings(_: XrayRecord, findings: Sequence[Finding], width: int, glyphs: Glyphs) -> Iterator[Text]:
@@ -136,7 +137,7 @@ def _depth(record: XrayRecord, findings: Sequence[Finding], width: int, glyphs: 
     place = min(longest, room - 2 * bar)
     forward = LogBars([point.rms for point in points], bar, glyphs)
     backward = LogBars([point.gradient for point in points], bar, glyphs)
-    yield from _lines("Signal by depth (rms, bars on a log scale)", "bold", width)
+    yield from styled("Signal by depth (rms, bars on a log scale)", "bold", width)
     if len(points) < len(everything):
         yield Text(f"({len(points)} of {len(everything):,} points)", "dim")
     head = f"{'':{place}} {'forward':>8} {'':{bar}}  {'gradient':>8} {'':{bar}}"
@@ -151,9 +152,9 @@ def _depth(record: XrayRecord, findings: Sequence[Finding], width: int, glyphs: 
             f" {_ratio(point):>9}" if joined else "",
         )
     if joined:
-        yield from _lines("branch: rms of the residual branch relative to the stream it is added to", "dim", width)
+        yield from styled("branch: rms of the residual branch relative to the stream it is added to", "dim", width)
     if any(point.non_finite or point.non_finite_gradient for point in points):
-        yield from _lines("!: some values are NaN or Inf", "dim", width)
+        yield from styled("!: some values are NaN or Inf", "dim", width)
 
 
 def _place(point: SignalPoint) -> str:
@@ -239,10 +240,5 @@ def _foot(record: XrayRecord, width: int) -> Iterator[Text]:
     lines = [f"Never ran: {', '.join(never)}"] if never else []
     lines += [f"Notice: {notice}" for notice in record.notices]
     for words in (*lines, "; ".join(f"{value} {name}" for name, value in summary.key_facts(record))):
-        yield from _lines(words, "", width)
-    yield from _lines(summary.versions(record), "dim", width)
-
-
-def _lines(words: str, style: str, width: int) -> Iterator[Text]:
-    for line in wrap(words, width):
-        yield Text(line, style)
+        yield from styled(words, "", width)
+    yield from styled(summary.versions(record), "dim", width)

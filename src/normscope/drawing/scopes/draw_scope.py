@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from normscope.drawing.scopes import render_svg
 from normscope.drawing.scopes.statistic_map import CellGrid, StatisticMap, measure
-from normscope.render.colors import palette_color
+from normscope.render.svg import palette_color
 from normscope.scope import Scope
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from string import ascii_lowercase
 
 from normscope.drawing.scopes.statistic_map import statistic_at
-from normscope.render.colors import palette_color, shade
-from normscope.render.svg import element, svg_document, text
+from normscope.render.svg import element, palette_color, shade, svg_document, text
 from normscope.scope import Plan, Scope
 
 Point = tuple[float, float]

@@ -4,8 +4,7 @@ import textwrap
 from dataclasses import dataclass, field
 
 from normscope.drawing.scopes.statistic_map import CellGrid, GridRow, StatisticMap
-from normscope.render.colors import palette_color
-from normscope.render.svg import element, svg_document, text
+from normscope.render.svg import element, palette_color, svg_document, text
 
 EDGE = 24  # the margin
 LINE = 20  # line height
