@@ -3,7 +3,9 @@
 Every user error is a `NormscopeError`. Most are also a `ValueError`, so code written for torch.nn keeps working.
 """
 
+import difflib
 import unicodedata
+from collections.abc import Iterable
 from functools import partial
 
 
@@ -86,6 +88,16 @@ class FileError(NormscopeError, OSError):
 
 class CorpusError(NormscopeError, ValueError):
     """A corpus that is empty, or too small for the requested training."""
+
+
+def did_you_mean(given: object, known: Iterable[str], otherwise: str) -> str:
+    """Suggest the known name that is most similar to a misspelled one; return `otherwise` if none is.
+
+    >>> did_you_mean("lama", ["gpt2", "llama"], "use another name"), did_you_mean("x", ["gpt2"], "use another name")
+    ("did you mean 'llama'?", 'use another name')
+    """
+    close = difflib.get_close_matches(str(given), known, n=1)
+    return f"did you mean {close[0]!r}?" if close else otherwise
 
 
 def _underlined(text: str, start: int, end: int, widest: int = 72) -> list[str]:

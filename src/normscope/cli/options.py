@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import difflib
 import io
 import os
 import re
@@ -15,7 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_t
 import tyro
 
 from normscope.cli.argument_errors import argument_error
-from normscope.errors import ConfigError
+from normscope.errors import ConfigError, did_you_mean
 
 Command = TypeVar("Command")
 
@@ -74,8 +73,7 @@ def run_subcommand(command: str, summary: str, subcommands: Subcommands, argumen
         print("\n".join([usage, "", summary, "", "Commands:", *lines, "", hint]))
         return 0
     if word not in subcommands:
-        close = difflib.get_close_matches(word, subcommands, n=1)
-        fix = f"did you mean '{close[0]}'?" if close else f"use one of: {known}"
+        fix = did_you_mean(word, subcommands, f"use one of: {known}")
         raise ConfigError(f"unrecognized subcommand {word!r}\nfix: {fix}")
     kind, run = subcommands[word]
     return run(read_arguments(kind, f"{command} {word}", rest)) or 0

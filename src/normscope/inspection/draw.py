@@ -18,7 +18,7 @@ from normscope.blocks.residual import WIRINGS
 from normscope.blocks.rotary import Rotary
 from normscope.checks import as_path, check_flags, check_positive_int, short_repr
 from normscope.drawing.draw_model import Drawing, draw_model
-from normscope.errors import ConfigError, NormscopeError
+from normscope.errors import ConfigError, NormscopeError, did_you_mean
 from normscope.inspection.arguments import Shape, check_model_settings, check_shape, is_huggingface, preserve_rng
 from normscope.interop.huggingface import load_huggingface
 from normscope.models.convnet import ConvNet, ConvNetConfig
@@ -240,6 +240,5 @@ def _check_heads(settings: Mapping[str, Any]) -> None:
 def _choose(kind: str, name: str, names: Iterable[str]) -> None:
     if isinstance(name, str) and name in names:
         return
-    close = difflib.get_close_matches(str(name), list(names), n=1)
-    fix = f"did you mean {close[0]!r}?" if close else f"use one of: {', '.join(names)}"
+    fix = did_you_mean(name, names, f"use one of: {', '.join(names)}")
     raise ConfigError(f"unknown {kind} {short_repr(name)}\nfix: {fix}")

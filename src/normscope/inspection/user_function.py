@@ -1,6 +1,5 @@
 """Import and call a user function that returns a model and a batch, and check the result."""
 
-import difflib
 import importlib
 import importlib.util
 import inspect
@@ -14,7 +13,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from normscope.errors import ConfigError
+from normscope.errors import ConfigError, did_you_mean
 
 _EXPECTED = "return model, batch  (or model, batch, loss: a function of the output)"
 _BATCH = "return a tensor for model(batch), a tuple for model(*batch), or a dict for model(**batch)"
@@ -54,12 +53,9 @@ def _functions_of(module: ModuleType) -> list[str]:
 
 
 def _suggestion(name: str, available: list[str]) -> str:
-    close = difflib.get_close_matches(name, available, n=1)
-    if close:
-        return f"did you mean {close[0]!r}?"
     more = f", and {len(available) - _MAX_LISTED} more" if len(available) > _MAX_LISTED else ""
-    some = ", ".join(available[:_MAX_LISTED])
-    return f"use one of: {some}{more}" if available else "define one that returns a model and a batch"
+    some = f"use one of: {', '.join(available[:_MAX_LISTED])}{more}"
+    return did_you_mean(name, available, some if available else "define one that returns a model and a batch")
 
 
 def check_call(target: str, model: nn.Module, batch: Any) -> None:

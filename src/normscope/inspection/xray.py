@@ -1,7 +1,6 @@
 """X-ray a model by name: a run, a preset, a Hugging Face folder, a function, or a saved x-ray."""
 
 import dataclasses
-import difflib
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -19,7 +18,7 @@ from normscope.diagnostics.probe import Xray
 from normscope.diagnostics.record import XrayRecord
 from normscope.diagnostics.record_json import load_record
 from normscope.diagnostics.report.page import xray_page
-from normscope.errors import ConfigError, FileError, NormscopeError
+from normscope.errors import ConfigError, FileError, NormscopeError, did_you_mean
 from normscope.inspection import xray_targets
 from normscope.inspection.arguments import check_model_settings, is_huggingface, preserve_rng
 from normscope.inspection.user_function import is_function, user_code_errors
@@ -183,9 +182,8 @@ def _no_target(target: str) -> ConfigError:
         if target.endswith(".py"):
             fix = f"add the name of a function that returns a model and a batch: {target}:FUNCTION"
         return ConfigError(f"{target} is a file, not a model\nfix: {fix}")
-    close = difflib.get_close_matches(target, [*PRESETS, "diff"], n=1)
     kinds = f"use a run folder, a preset ({', '.join(PRESETS)}), a Hugging Face folder, or package.module:function"
-    return ConfigError(f"no such target: {target!r}\nfix: {f'did you mean {close[0]!r}?' if close else kinds}")
+    return ConfigError(f"no such target: {target!r}\nfix: {did_you_mean(target, [*PRESETS, 'diff'], kinds)}")
 
 
 def take_xray(target: xray_targets.XrayTarget, config: XrayConfig) -> XrayRecord:

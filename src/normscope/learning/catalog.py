@@ -1,11 +1,10 @@
 """The topics, and `explain`, which runs one of them."""
 
-import difflib
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from normscope.errors import ConfigError
+from normscope.errors import ConfigError, did_you_mean
 from normscope.learning.explanation import Explanation
 from normscope.learning.inputs import as_tensor
 from normscope.learning.lesson import Topic
@@ -40,8 +39,7 @@ def explain(topic: str, input: Any = None, **options: Any) -> Explanation:
     True
     """
     if not isinstance(topic, str) or topic not in TOPICS:
-        close = difflib.get_close_matches(str(topic), TOPICS, n=1)
-        fix = f"did you mean '{close[0]}'?" if close else f"use one of: {', '.join(TOPICS)}"
+        fix = did_you_mean(topic, TOPICS, f"use one of: {', '.join(TOPICS)}")
         raise ConfigError(f"there is no topic {topic!r}\nfix: {fix}")
     chosen = TOPICS[topic]
     for name in options:
