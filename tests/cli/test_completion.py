@@ -50,6 +50,14 @@ def test_each_shell_gets_a_script_with_every_command(
     assert "unexpected" in refused(["completion", "bash", "more"], capsys)
 
 
+def test_values_are_offered_in_a_fixed_order_and_without_the_default_none(scripts: dict[Shell, str]) -> None:
+    """tyro lists them in the order of a set, which differs between runs."""
+    for script in scripts.values():
+        values = [re.findall(r"'(.*?)'", found) for found in re.findall(r"'choices': \[(.*?)\]", script)]
+        assert ["auto", "bfloat16", "float32"] in values
+        assert all(found == sorted(found) and "None" not in found for found in values)
+
+
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 @pytest.mark.parametrize(
     ("line", "wanted"),

@@ -3,7 +3,6 @@
 To add a command, add a line to `COMMANDS` and a module with `main(arguments)`, which may return an exit code.
 """
 
-import difflib
 import importlib
 import re
 import signal
@@ -13,6 +12,7 @@ from contextlib import suppress
 from typing import Any, NoReturn
 
 from normscope._version import __version__
+from normscope.checks import did_you_mean
 from normscope.cli.streams import guarded_streams
 from normscope.errors import NormscopeError
 from normscope.runtime.openmp import set_env_defaults
@@ -124,8 +124,7 @@ def _run(arguments: Sequence[str]) -> int:
     elif command in COMMANDS:
         return importlib.import_module(COMMANDS[command][0]).main(rest) or 0
     else:
-        close = difflib.get_close_matches(command, [*COMMANDS, "--version", "--help"], n=1)
-        fix = f"did you mean '{close[0]}'?" if close else f"use one of: {', '.join(COMMANDS)}"
+        fix = did_you_mean(command, [*COMMANDS, "--version", "--help"], f"use one of: {', '.join(COMMANDS)}")
         print(f"error: unrecognized command {command!r}\nfix: {fix}", file=sys.stderr)
         return EXIT_USAGE
     return 0

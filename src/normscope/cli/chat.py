@@ -8,8 +8,8 @@ from typing import Annotated
 
 import tyro
 
-from normscope.cli.generation import GenerationOptions, print_checkpoint_notice
 from normscope.cli.options import read_arguments
+from normscope.cli.sample import GenerationOptions, print_checkpoint_notice
 from normscope.errors import ConfigError, NormscopeError
 from normscope.generate.chat import Conversation
 from normscope.generate.config import GenerationConfig

@@ -1,7 +1,7 @@
 """`normscope compare`: find out which model variant is better on your text."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,7 +17,11 @@ from normscope.render.formatting import format_duration
 _LIST = tyro.conf.arg(metavar="A,B,...", help_behavior_hint="")
 Listed = Annotated[str | None, _LIST]
 AUTO = "auto"
-_NUMBERS = ("depth", "width", "heads", "context")
+_NUMBERS: Mapping[str, tuple[type, str]] = {
+    **dict.fromkeys(("depth", "width", "heads", "context"), (int, "comma-separated integers")),
+    "lr": (float, "auto or comma-separated numbers"),
+}
+"""The type of the values of an option, and what to expect; other values are names."""
 
 
 @dataclass(frozen=True)
@@ -85,28 +89,18 @@ def main(arguments: Sequence[str]) -> None:
     start = time.monotonic()
     command = read_arguments(Compare, "compare", arguments)
     choices = {name: _values(name, text) for name, text in given(command.variants).items()}
-    result = compare(**{**given(command), **choices, "lr": _learning_rates(command.lr)})
+    result = compare(**{**given(command), **choices, "lr": AUTO if command.lr == AUTO else _values("lr", command.lr)})
     print(result)
     took = f"took {format_duration(time.monotonic() - start)} of {format_duration(60 * command.minutes)}"
     print(f"wrote {result.report}; {took}")
 
 
 def _values(name: str, text: str) -> list[Any]:
+    kind, expected = _NUMBERS.get(name, (str, ""))
     values = [value.strip() for value in text.split(",") if value.strip()]
     if not values:
         raise ConfigError(f"a value is required for --{name}")
-    if name not in _NUMBERS:
-        return values
     try:
-        return [int(value) for value in values]
+        return [kind(value) for value in values]
     except ValueError:
-        raise ConfigError(f"invalid value {text!r} for --{name}: expected comma-separated integers") from None
-
-
-def _learning_rates(text: str) -> Any:
-    if text == AUTO:
-        return AUTO
-    try:
-        return [float(word) for word in text.split(",")]
-    except ValueError:
-        raise ConfigError(f"invalid value {text!r} for --lr: expected auto or comma-separated numbers") from None
+        raise ConfigError(f"invalid value {text!r} for --{name}: expected {expected}") from None

@@ -3,15 +3,61 @@
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-from normscope.cli.generation import GenerationOptions, print_checkpoint_notice
-from normscope.cli.options import Flag, Quiet, option, read_arguments
+from normscope.cli import options as opt
+from normscope.generate.config import GenerationConfig
+from normscope.generate.decoder import WeightFormat
 from normscope.render.streaming import StreamDisplay, print_text
-from normscope.runs.sample import sample
+from normscope.runs.run import Run
+from normscope.runs.sample import sample, unfinished_checkpoint_notice
+
+
+@dataclass(frozen=True)
+class GenerationOptions:
+    """The model, and how to sample from it: also the options of `chat`."""
+
+    run: opt.RunFolder
+    """Run folder."""
+
+    checkpoint: opt.Checkpoint = "best"
+    """Checkpoint: best, last or a step number."""
+
+    max_new_tokens: Annotated[int, tyro.conf.arg(metavar="N", aliases=["--tokens"])] = 256
+    """Maximum number of tokens to generate."""
+
+    temperature: opt.Float = 0.8
+    """Sampling temperature; 0 for greedy decoding."""
+
+    top_k: opt.OptionalInt = None
+    """Sample from the N most likely tokens."""
+
+    top_p: opt.OptionalFloat = None
+    """Sample from the most likely tokens with this total probability (nucleus sampling)."""
+
+    min_p: opt.OptionalFloat = None
+    """Drop tokens less likely than this fraction of the most likely one."""
+
+    repetition_penalty: opt.Float = 1.0
+    """Penalize tokens that already occur (1 disables the penalty)."""
+
+    stop: Annotated[tuple[str, ...], opt.option("TEXT ...")] = ()
+    r"""Stop strings: end the text before the first match. \n is a newline."""
+
+    seed: opt.Int = 0
+    """Random seed."""
+
+    weights: WeightFormat = "float32"
+    """Weight format: bfloat16 and int8 decode large models faster, from rounded weights."""
+
+    def config(self) -> GenerationConfig:
+        same = {field.name for field in fields(GenerationConfig)} & {field.name for field in fields(self)}
+        stop = tuple(text.replace("\\n", "\n") for text in self.stop)
+        return GenerationConfig(**{name: getattr(self, name) for name in same} | {"stop": stop})
 
 
 @dataclass(frozen=True)
@@ -21,24 +67,24 @@ class Sample(GenerationOptions):
     Example: normscope sample runs/stories --prompt "Once upon a time" -n 3
     """
 
-    prompt: Annotated[tuple[str, ...], option("TEXT ...")] = ("",)
+    prompt: Annotated[tuple[str, ...], opt.option("TEXT ...")] = ("",)
     """One or more prompts. Without one, start a new document."""
 
     samples: Annotated[int, tyro.conf.arg(metavar="N", aliases=["-n"])] = 1
     """Number of samples per prompt."""
 
-    allow_special: Flag = False
+    allow_special: opt.Flag = False
     """Parse special tokens such as <|endoftext|> in prompts."""
 
-    json: Flag = False
+    json: opt.Flag = False
     """Print a JSON array with prompt, text, token ids and finish reason of each sample."""
 
-    quiet: Quiet = False
+    quiet: opt.Quiet = False
     """Print only the text: no headings, no notes."""
 
 
 def main(arguments: Sequence[str]) -> None:
-    command = read_arguments(Sample, "sample", arguments)
+    command = opt.read_arguments(Sample, "sample", arguments)
     prompts = command.prompt or ("",)
     print_checkpoint_notice(command.run)
     is_single = len(prompts) == command.samples == 1 and not command.json
@@ -75,3 +121,10 @@ def main(arguments: Sequence[str]) -> None:
     if not command.quiet:
         for notice in dict.fromkeys(notice for text in texts for notice in text.notices):
             print(f"note: {notice}", file=sys.stderr)
+
+
+def print_checkpoint_notice(run: Path) -> None:
+    """Print a note if an incomplete checkpoint is ignored."""
+    notice = unfinished_checkpoint_notice(Run.open(run))
+    if notice is not None:
+        print(f"note: {notice}", file=sys.stderr)

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import tyro
 
 from normscope.cli import options as opt
-from normscope.cli.generation import print_checkpoint_notice
+from normscope.cli.sample import print_checkpoint_notice
 from normscope.cli.train import ModelSizeOptions
 from normscope.diagnostics.record_json import save_record, to_json
 from normscope.diagnostics.report.diff import render_diff

@@ -19,8 +19,8 @@ from normscope.data.stories import entropy_floor, stories
 from normscope.data.tokenizers.characters import CharacterTokenizer
 from normscope.data.tokenizers.choose import AUTO, check_tokenizer_option, choose_tokenizer, special_names
 from normscope.data.write_corpus import temporary_folder, write_corpus
-from normscope.errors import ConfigError, FileError
-from normscope.storage.files import AtomicFile
+from normscope.errors import ConfigError
+from normscope.storage.files import AtomicFile, os_errors
 
 _SMALL_CORPUS = 100_000
 
@@ -115,11 +115,8 @@ def _saved_stdin(folder: str | Path) -> Iterator[Path]:
     """Copy standard input to a file: the text is read several times."""
     with temporary_folder(folder) as temporary:
         path = temporary / "stdin.txt"
-        try:
-            with path.open("wb") as file:
-                shutil.copyfileobj(sys.stdin.buffer, file)
-        except OSError as error:
-            raise FileError(f"cannot save standard input in {folder}: {error.strerror or error}") from error
+        with os_errors(f"cannot save standard input in {folder}"), path.open("wb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file)
         yield path
 
 

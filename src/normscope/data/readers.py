@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 from normscope.data.documents import TextPieces
 from normscope.data.sources import SourceFile, SourceFingerprint, column_advice
 from normscope.errors import ConfigError, FileError
+from normscope.storage.files import os_errors
 
 OnBytes = Callable[[bytes], None]
 """Callback that gets all bytes of a file, once and in order: for the checksum and for progress."""
@@ -22,20 +23,15 @@ CHUNK_BYTES = 2**17
 
 def read_documents(source: SourceFile, on_bytes: OnBytes) -> TextPieces:
     """Yield the documents of a file. Text is kept unchanged, including line ends; a byte-order mark is dropped."""
-    try:
-        with source.path.open("rb") as file:
-            if source.format == "jsonl":
-                yield from _read_jsonl(source, file, on_bytes)
-            elif source.format == "parquet":
-                while chunk := file.read(CHUNK_BYTES):
-                    on_bytes(chunk)
-                yield from read_parquet(source)
-            else:
-                yield from _read_text(source, file, on_bytes)
-    except FileError:
-        raise
-    except OSError as error:
-        raise FileError(f"cannot read {source.name}: {error.strerror or error}\nfix: check its permissions") from error
+    with os_errors(f"cannot read {source.name}", "check its permissions"), source.path.open("rb") as file:
+        if source.format == "jsonl":
+            yield from _read_jsonl(source, file, on_bytes)
+        elif source.format == "parquet":
+            while chunk := file.read(CHUNK_BYTES):
+                on_bytes(chunk)
+            yield from read_parquet(source)
+        else:
+            yield from _read_text(source, file, on_bytes)
 
 
 def _read_text(source: SourceFile, file: BinaryIO, on_bytes: OnBytes) -> TextPieces:
@@ -226,8 +222,6 @@ class SourceReader:
 
 
 def _status(source: SourceFile) -> tuple[int, int]:
-    try:
+    with os_errors(f"cannot read {source.name}", "check that it still exists"):
         status = source.path.stat()
-    except OSError as error:
-        raise FileError(f"cannot read {source.name}: {error.strerror}\nfix: check that it still exists") from error
     return status.st_size, status.st_mtime_ns

@@ -1,7 +1,6 @@
 """Write a prepared corpus: token files, tokenizer and, last, the record that marks it as complete."""
 
 import hashlib
-import os
 import shutil
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
@@ -25,7 +24,7 @@ from normscope.data.split import PARTS, AssignedText, CorpusPart
 from normscope.data.tokenizers.base import Tokenizer, Tokens, split_special
 from normscope.errors import FileError
 from normscope.storage.files import AtomicFile, make_folder, write_atomically, write_error
-from normscope.storage.lock import try_lock
+from normscope.storage.lock import try_locked
 
 _PREFIX = ".preparing-"
 _BATCH_CHARACTERS = 2**18
@@ -187,37 +186,23 @@ def temporary_folder(folder: str | Path) -> Iterator[Path]:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     with temporary_folder(folder) as temporary:
     ...         size = (temporary / "half.bin").write_bytes(b"half")
-    ...     os.listdir(folder)
+    ...     list(Path(folder).iterdir())
     []
     """
     folder = make_folder(folder)
     with ExitStack() as held:
-        with _locked(folder, wait=True):  # otherwise another process could remove a folder that is not locked yet
+        with try_locked(folder, wait=True):  # otherwise another process could remove a folder that is not locked yet
             _remove_abandoned(folder)
             try:
                 temporary = Path(held.enter_context(tempfile.TemporaryDirectory(dir=folder, prefix=_PREFIX)))
             except OSError as error:
                 raise write_error(folder / _PREFIX, error) from error
-            held.enter_context(_locked(temporary))
+            held.enter_context(try_locked(temporary))
         yield temporary
 
 
 def _remove_abandoned(folder: Path) -> None:
     for temporary in folder.glob(f"{_PREFIX}*"):
-        with _locked(temporary) as abandoned:
+        with try_locked(temporary) as abandoned:
             if abandoned:
                 shutil.rmtree(temporary, ignore_errors=True)
-
-
-@contextmanager
-def _locked(folder: Path, *, wait: bool = False) -> Iterator[bool]:
-    """Lock a folder. Yields whether the lock was acquired; always False on systems without flock."""
-    try:
-        number = os.open(folder, os.O_RDONLY)
-    except OSError:  # Windows cannot open folders
-        yield False
-        return
-    try:
-        yield try_lock(number, wait=wait) is True
-    finally:
-        os.close(number)

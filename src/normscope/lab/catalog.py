@@ -1,6 +1,5 @@
 """All claims, by name and number: NAME.py has the experiment of a claim, NAME.toml its texts."""
 
-import difflib
 import importlib
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -12,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from normscope.checks import did_you_mean
 from normscope.errors import ConfigError
 from normscope.lab import claims, toolkit
 from normscope.lab.claim import Claim, Experiment
@@ -86,8 +86,7 @@ def choose_claims(names: Sequence[str]) -> list[Claim]:
     for name in names:
         name = numbers.get(name, name)
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            fix = f"did you mean {close[0]!r}?" if close else "run `normscope lab list` for the names"
+            fix = did_you_mean(name, known, "run `normscope lab list` for the names")
             raise ConfigError(f"unknown claim {name!r}\nfix: {fix}")
         chosen.add(name)
     return [claim for claim in all_claims() if claim.name in chosen]

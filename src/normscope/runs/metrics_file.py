@@ -14,7 +14,7 @@ import msgspec
 from normscope.checks import is_integer, to_python_number
 from normscope.errors import CheckpointError, ConfigError, FileError
 from normscope.runs.events import METRICS_FORMAT, Observer, RunEvent, StartedEvent
-from normscope.storage.files import write_error, write_errors
+from normscope.storage.files import os_errors, write_error, write_errors
 from normscope.storage.json_files import MIB, JsonSource
 from normscope.storage.safe_folder import SafeFolder
 
@@ -187,7 +187,7 @@ def _too_long(path: str | Path) -> FileError:
 
 def _lines(file: BinaryIO, path: str | Path) -> Iterator[bytes]:
     """All complete lines, without the newline."""
-    try:
+    with os_errors(f"cannot read {path}"):
         while line := file.readline(MAX_LINE_BYTES):
             if line.endswith(b"\n"):
                 yield line[:-1]
@@ -195,10 +195,6 @@ def _lines(file: BinaryIO, path: str | Path) -> Iterator[bytes]:
                 raise _too_long(path)
             elif _CHECKSUM in line and len(line.rpartition(_CHECKSUM)[2]) > len('00000000"}'):
                 raise FileError(f"{path} is damaged: trailing data after the last line\nfix: {_FIX}")
-    except OSError as error:
-        if isinstance(error, FileError):
-            raise
-        raise FileError(f"cannot read {path}: {error.strerror or error}") from error
 
 
 def _parse(line: bytes, source: JsonSource) -> dict[str, Any]:

@@ -98,6 +98,18 @@ def write_error(path: str | Path, error: Exception) -> FileError:
 
 
 @contextmanager
+def os_errors(problem: str, fix: str = "") -> Iterator[None]:
+    """Context manager that raises OSErrors as FileErrors: `problem: reason`, and how to fix it."""
+    try:
+        yield
+    except FileError:
+        raise
+    except OSError as error:
+        message = f"{problem}: {error.strerror or error}"
+        raise FileError(f"{message}\nfix: {fix}" if fix else message) from error
+
+
+@contextmanager
 def write_errors(path: str | Path) -> Iterator[None]:
     """Context manager that raises an OSError as the FileError of a failed write."""
     try:
@@ -111,14 +123,12 @@ def write_errors(path: str | Path) -> Iterator[None]:
 def make_folder(folder: str | Path) -> Path:
     """Create a folder and its parents; an existing folder is fine."""
     folder = Path(folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except FileExistsError as error:
-        raise FileError(f"cannot create the folder {folder}: a file has this name\nfix: choose another name") from error
-    except OSError as error:
-        raise FileError(
-            f"cannot create the folder {folder}: {error.strerror or error}\nfix: choose another location"
-        ) from error
+    problem = f"cannot create the folder {folder}"
+    with os_errors(problem, "choose another location"):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except FileExistsError as error:
+            raise FileError(f"{problem}: a file has this name\nfix: choose another name") from error
     return folder
 
 
@@ -154,11 +164,9 @@ def open_regular(
 
 def read_limited(file: BinaryIO, name: str | Path, max_bytes: int) -> bytes:
     """Read an open file; raises if it is larger than `max_bytes`."""
-    try:
+    with os_errors(f"cannot read {name}"):
         size = os.fstat(file.fileno()).st_size
         data = file.read(size) if size <= max_bytes else b""
-    except OSError as error:
-        raise FileError(f"cannot read {name}: {error.strerror or error}") from error
     if size > max_bytes:
         raise FileError(f"cannot read {name}: it has {size:,} bytes, more than the limit of {max_bytes:,}")
     return data

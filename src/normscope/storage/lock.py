@@ -32,9 +32,7 @@ def locked(folder: Path) -> Iterator[None]:
     if not os.access(folder, os.W_OK):
         raise FileError(f"cannot write to {folder}: it is read-only\nfix: choose another folder")
     with ExitStack() as stack:
-        number = _open(folder)
-        stack.callback(os.close, number)
-        is_free = try_lock(number)
+        is_free = stack.enter_context(try_locked(folder))
         if is_free is None:
             is_free = try_lock(stack.enter_context(SafeFolder(folder).open_append(LOCK_NAME)))
         if is_free is False:
@@ -46,13 +44,10 @@ def locked(folder: Path) -> Iterator[None]:
 def is_locked(folder: Path) -> bool:
     """Whether another process holds the lock of a folder."""
     with suppress(OSError):
-        number, safe_folder = _open(folder), SafeFolder(folder)
-        try:
-            is_free = try_lock(number, shared=True)
-        finally:
-            os.close(number)  # at once: a process that starts now must get the lock
-        if is_free and safe_folder.has(LOCK_NAME):
-            with safe_folder.open(LOCK_NAME) as file:
+        with try_locked(folder, shared=True) as is_free:
+            pass  # released at once: a process that starts now must get the lock
+        if is_free and SafeFolder(folder).has(LOCK_NAME):
+            with SafeFolder(folder).open(LOCK_NAME) as file:
                 is_free = try_lock(file, shared=True)
         return is_free is False
     return False
@@ -71,8 +66,15 @@ def try_lock(file: int | BinaryIO, *, shared: bool = False, wait: bool = False) 
     return True
 
 
-def _open(folder: Path) -> int:
+@contextmanager
+def try_locked(folder: Path, *, shared: bool = False, wait: bool = False) -> Iterator[bool | None]:
+    """Lock a folder itself within the block; yields what `try_lock` returns, None if the folder cannot be opened."""
     try:
-        return os.open(folder, os.O_RDONLY)
-    except OSError as error:
-        raise FileError(f"cannot write to {folder}: {error.strerror or error}\nfix: choose another folder") from error
+        number = os.open(folder, os.O_RDONLY)
+    except OSError:  # Windows cannot open folders
+        yield None
+        return
+    try:
+        yield try_lock(number, shared=shared, wait=wait)
+    finally:
+        os.close(number)

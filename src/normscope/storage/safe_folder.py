@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from normscope.errors import FileError
-from normscope.storage.files import AtomicFile, make_folder, open_regular, read_limited, write_errors
+from normscope.storage.files import AtomicFile, make_folder, open_regular, os_errors, read_limited, write_errors
 from normscope.storage.json_files import SMALL_FILE_BYTES, reraise_as
 
 _BY_DESCRIPTOR = os.open in os.supports_dir_fd  # not on Windows, where each name is checked before it is used
@@ -165,13 +165,11 @@ class SafeFolder:
         _check_name(name, self.path)
         if not self.exists():
             return None
-        with self._opened() as (descriptor, prefix):
+        with self._opened() as (descriptor, prefix), os_errors(f"cannot read {self.path / name}", "remove it"):
             try:
                 mode = os.stat(prefix + name, dir_fd=descriptor, follow_symlinks=False).st_mode
             except FileNotFoundError:
                 return None
-            except OSError as error:
-                raise FileError(f"cannot read {self.path / name}: {error.strerror or error}\nfix: remove it") from error
         if stat.S_ISLNK(mode):
             raise _is_link(self.path / name)
         return mode

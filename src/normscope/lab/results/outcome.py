@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from normscope._version import __version__
+from normscope.diagnostics.record_json import non_finite_as_text
 from normscope.errors import FileError
 from normscope.lab.claim import Budget, Claim, Settings
 from normscope.lab.results.variant_runs import VariantRuns
@@ -72,7 +73,8 @@ def save_outcome(folder: str | Path, outcome: Outcome) -> Path:
     make_folder(path.parent)
     content = {"version": VERSION, **dataclasses.asdict(outcome)}
     content["tuned"] = {name: list(losses.items()) for name, losses in outcome.tuned.items()}  # JSON keys are strings
-    write_atomically(path, json.dumps(with_checksum(_finite(content)), indent=1) + "\n")
+    finite = non_finite_as_text(content)  # intervals from one seed are infinite
+    write_atomically(path, json.dumps(with_checksum(finite), indent=1) + "\n")
     return path
 
 
@@ -115,14 +117,3 @@ def _compared(variants: Mapping[str, Settings], tuned: bool) -> Any:
         for name, settings in variants.items()
     }
     return json.loads(json.dumps(own))
-
-
-def _finite(value: Any) -> Any:
-    """Write infinities as strings, which float() reads: JSON has none. Intervals from one seed have them."""
-    if isinstance(value, float) and value in (float("inf"), float("-inf")):
-        return str(value)
-    if isinstance(value, Mapping):
-        return {name: _finite(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
-    return value
