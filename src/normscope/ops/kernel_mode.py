@@ -76,6 +76,20 @@ def select_backend(*tensors: Tensor | None) -> Backend:
     return "fused"
 
 
+def is_eager() -> bool:
+    """Return whether no implementation is asked for and nothing records or transforms: the common case, found fast."""
+    return (
+        not torch.compiler.is_dynamo_compiling()
+        and _enabled
+        and not _contexts
+        and _forced is None
+        and forward_ad._current_level < 0
+        and not torch._C._are_functorch_transforms_active()
+        and torch._C._get_tracing_state() is None
+        and not torch._C._len_torch_dispatch_stack()
+    )
+
+
 def runs_torch_operators(*tensors: Tensor | None) -> bool:
     """Return whether PyTorch's own fused operators are to be used for these tensors, if they compute the same.
 

@@ -16,18 +16,30 @@ The rule, in this order:
 1. What NORMSCOPE_KERNELS or `use_kernels` asks for, if it applies.
 2. torch.func, forward-mode AD, torch.jit.trace, tensor subclasses: reference.
 3. CUDA, MPS and other devices: torch where it computes the same, else reference. No GPU has run this.
-4. The CPU: fused for float32, bfloat16 and float16; float64: reference. torch for a GroupNorm of a small image, where
-   its kernel is faster and its bits do not depend on the number of threads (those of F.layer_norm's gradients do).
+4. The CPU: fused for float32, bfloat16 and float16; float64: reference.
+5. In between, contiguous float32 on the CPU: torch where its call is cheaper than ours and its bits do not depend on
+   the number of threads. Small means fewer than 32,768 elements.
 
-A choice depends on device, dtype, shape and instruction set, never on a timing, so that runs are reproducible.
+   | norm                                     | torch                                        | bits with threads      |
+   |------------------------------------------|----------------------------------------------|------------------------|
+   | rows: LayerNorm, InstanceNorm of planes  | small, and no gradient of gain or bias       | dgain and dbias differ |
+   | GroupNorm                                | no gradient at all                           | dx differs             |
+   | BatchNorm of (n, c, ...), 2 or more      | small, or running statistics and no gradient | equal                  |
+   | positions                                |                                              |                        |
+   | RMSNorm, BatchNorm of (n, c), masks      | never                                        |                        |
+
+A choice depends on device, dtype, shape, needed gradients and instruction set, never on a timing, so that runs are
+reproducible.
 """
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
-from normscope.ops import kernel_mode
-from normscope.ops.kernel_mode import SUPPORTED_DTYPES, Backend, runs_torch_operators, select_backend
+from normscope.ops.buffers import any_requires_grad
+from normscope.ops.kernel_mode import SUPPORTED_DTYPES, Backend, forced, is_eager, runs_torch_operators, select_backend
 from normscope.ops.norm import memory_layout
+from normscope.ops.norm.memory_layout import ChannelLayout
 from normscope.ops.norm.reference import Affine
 from normscope.ops.norm.statistic import Statistic
 from normscope.ops.symbolic_sizes import is_known
@@ -41,17 +53,23 @@ def choose_norm(x: Tensor, plan: Plan, statistic: Statistic, affine: Affine, mas
     backend = _fused_norm(x, affine, mask)
     if backend == "reference":
         return _torch_norm(x, affine, mask)
-    if backend == "fused" and not is_row_norm(plan, affine) and mask is None and kernel_mode.forced() is None:
-        return "torch" if _is_small_group_norm(x, plan, affine) else backend
+    if backend == "fused" and mask is None and statistic.centers and _is_plain_norm(x, affine) and forced() is None:
+        if is_row_norm(plan, affine):
+            return "torch" if layer_norm_is_torchs(x, affine.weight, affine.bias) else backend
+        layout = _contiguous_layout(plan, affine)
+        if layout is not None and channel_norm_is_torchs(x, layout, affine.weight, affine.bias):
+            return "torch"
     return backend
 
 
 def choose_add_norm(x: Tensor, branch: Tensor, plan: Plan, statistic: Statistic, affine: Affine) -> Backend:
     """Sum of two tensors and its norm. torch has no operator for both."""
     fits = x.shape == branch.shape and x.dtype == branch.dtype == torch.float32 and statistic.has_kernels
-    if fits and x.is_contiguous() and branch.is_contiguous() and is_row_norm(plan, affine):
-        return _fused_norm(x, affine, branch)
-    return "reference"
+    if not (fits and x.is_contiguous() and branch.is_contiguous() and is_row_norm(plan, affine)):
+        return "reference"
+    if choose_norm(x, plan, statistic, affine, None) == "torch" and not branch.requires_grad:
+        return "reference"  # torch adds, and torch normalizes
+    return _fused_norm(x, affine, branch)
 
 
 def choose_tracked_norm(x: Tensor, plan: Plan, statistic: Statistic, affine: Affine, mask: Tensor | None) -> Backend:
@@ -62,6 +80,36 @@ def choose_tracked_norm(x: Tensor, plan: Plan, statistic: Statistic, affine: Aff
     if backend == "reference" and x.dtype in (torch.float32, torch.float64):
         return _torch_norm(x, affine, mask)
     return backend
+
+
+def choose_batch_norm(x: Tensor, plan: Plan, affine: Affine, training: bool) -> Backend:
+    """BatchNorm without a mask: "torch" where F.batch_norm also updates the running statistics."""
+    if forced() is not None or not _is_plain_norm(x, affine) or _fused_norm(x, affine, None) != "fused":
+        return "reference"
+    layout = _contiguous_layout(plan, affine)
+    if layout is None or x.dim() < 2 or x.shape[1] != layout.channels or plan.reduced == () or plan.kept != (1,):
+        return "reference"
+    applied = not training and not any_requires_grad(x, affine.weight, affine.bias)
+    return "torch" if applied or batch_norm_is_torchs(x, layout) else "reference"
+
+
+def layer_norm_is_torchs(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> bool:
+    """Return whether torch normalizes rows of contiguous float32 numbers."""
+    return x.numel() < SMALL and not any_requires_grad(weight, bias)
+
+
+def channel_norm_is_torchs(x: Tensor, layout: ChannelLayout, weight: Tensor | None, bias: Tensor | None) -> bool:
+    """Return whether torch normalizes channels of contiguous float32 numbers, with their own statistics."""
+    if layout.across_batch:
+        return batch_norm_is_torchs(x, layout)
+    several = layout.memory_format == "contiguous" and layout.group_size > 1
+    return several and not any_requires_grad(x, weight, bias)
+
+
+def batch_norm_is_torchs(x: Tensor, layout: ChannelLayout) -> bool:
+    """Return whether torch normalizes channels over a small batch of contiguous float32 numbers."""
+    planes = layout.across_batch and layout.group_size == 1 and layout.spatial > 1
+    return planes and layout.channels > 1 and x.numel() < SMALL
 
 
 def choose_attention(q: Tensor, k: Tensor, v: Tensor, hides: bool) -> Backend:
@@ -140,18 +188,33 @@ def attention_kernel_is_faster(q: Tensor, k: Tensor, hides: bool, backend: Backe
     return max(8, e // 4) <= s <= longest and b * k.shape[2] >= _MIN_HEADS
 
 
-_SMALL_IMAGE = 1 << 15
-"""Below this number of elements, F.group_norm takes half as long as our kernel, whose call costs more (measured)."""
+SMALL = 1 << 15
+"""Below this number of elements the call of a kernel takes longer than its work, and torch's own loops are serial."""
 
 
-def _is_small_group_norm(x: Tensor, plan: Plan, affine: Affine) -> bool:
-    """Return whether the norm is a small GroupNorm, whose bits in torch do not depend on the number of threads."""
-    if x.dtype != torch.float32 or x.dim() < 3 or x.numel() >= _SMALL_IMAGE or not x.is_contiguous():
-        return False
+def is_plain(x: Tensor) -> bool:
+    """Return whether x is contiguous float32 on the CPU, and nothing but the rule above decides what runs."""
+    return type(x) is Tensor and x.is_cpu and x.dtype is torch.float32 and x.is_contiguous() and is_eager()
+
+
+def is_plain_parameter(parameter: Tensor | None, shape: tuple[int, ...] | None) -> bool:
+    """Return whether a gain or bias, if any, is a parameter of this shape, contiguous float32 on the CPU."""
+    return parameter is None or (
+        type(parameter) is Parameter
+        and parameter.is_cpu
+        and parameter.dtype is torch.float32
+        and parameter.shape == shape
+        and parameter.is_contiguous()
+    )
+
+
+def _contiguous_layout(plan: Plan, affine: Affine) -> ChannelLayout | None:
     order = tuple(range(len(plan.split_shape)))
-    layout = memory_layout.channel_layout(plan.split_shape, plan.roles, affine.broadcast_shape, order)
-    grouped = layout is not None and layout.group_size > 1 and layout.memory_format == "contiguous"
-    return grouped and _torch_norm_applies(x, affine)
+    return memory_layout.channel_layout(plan.split_shape, plan.roles, affine.broadcast_shape, order)
+
+
+def _is_plain_norm(x: Tensor, affine: Affine) -> bool:
+    return x.dtype == torch.float32 and x.dim() > 0 and x.is_contiguous() and _torch_norm_applies(x, affine)
 
 
 def is_row_norm(plan: Plan, affine: Affine) -> bool:

@@ -11,6 +11,7 @@ from normscope.blocks.norm.checks import NormState
 from normscope.blocks.torch_tools import BaseModule, is_fx_proxy
 from normscope.checks import check_flags
 from normscope.errors import ShapeError
+from normscope.ops import registry
 from normscope.ops.norm import normalize, reference
 from normscope.ops.norm.distributed import is_shared
 from normscope.ops.norm.memory_layout import is_row_norm
@@ -21,6 +22,7 @@ from normscope.ops.symbolic_sizes import is_known
 from normscope.scope import Axes, Plan, Scope
 
 _MAX_CACHED_PLANS = 64
+_FLOAT32_EPS = torch.finfo(torch.float32).eps
 Device = torch.device | str | None
 ScopeText = str | Scope
 
@@ -127,6 +129,7 @@ class Norm(BaseModule):
         self._make_parameters(bias, device, dtype)
         self._make_buffers(device, dtype)
         self._plans: dict[torch.Size, tuple[Plan, tuple[int, ...], bool]] = {}
+        self._calls: dict[torch.Size, normalize.ShortCall | None] = {}
         self.reset_parameters()
 
     def _make_parameters(self, bias: bool, device: Device, dtype: torch.dtype | None) -> None:
@@ -166,7 +169,13 @@ class Norm(BaseModule):
                 buffer.zero_()
 
     def forward(self, input: Tensor, mask: Tensor | None = None) -> Tensor:
-        if is_fx_proxy(input):
+        plain = mask is None and registry.is_plain(input)
+        if plain:
+            call, shape = self._calls.get(input.shape), self.parameter_shape
+            weight, bias = self._parameters.get("weight", input), self._parameters.get("bias", input)
+            if call and registry.is_plain_parameter(weight, shape) and registry.is_plain_parameter(bias, shape):
+                return call(input, weight, bias, _FLOAT32_EPS if self.eps is None else self.eps)
+        elif is_fx_proxy(input):
             return self._fx_call(input, mask)
         reference.check_floating(input)
         plan, broadcast_shape, is_row_norm = self._plan_for(input.shape)
@@ -175,8 +184,16 @@ class Norm(BaseModule):
         eps = reference.default_eps(input) if self.eps is None else self.eps
         affine = self._affine(broadcast_shape, is_row_norm)
         if self.state is None and not (self.sync and is_shared(True)):
+            if plain and not self.sync:
+                self._calls[input.shape] = normalize.short_call(
+                    plan, self.statistic, broadcast_shape, self.parameter_shape
+                )
             return normalize.normalize(input, plan, statistic=self.statistic, eps=eps, affine=affine, mask=mask)
         self._check_plan(plan)
+        if plain:
+            y = self._batch_norm_in_torch(input, plan, affine)
+            if y is not None:
+                return y
         square = self.running_var if self.running_square is None else self.running_square
         if square is not None and self._uses_running_stats():
             broadcast_shape = plan.broadcast_shape(self.tracked)
@@ -198,6 +215,19 @@ class Norm(BaseModule):
             self._update_running_stats(statistics, plan, masked=mask is not None)
         return y
 
+    def _batch_norm_in_torch(self, x: Tensor, plan: Plan, affine: Affine) -> Tensor | None:
+        """Run torch.batch_norm, which updates the running statistics too; None where it is not to run."""
+        mean, variance, eps, training = self.running_mean, self.running_var, self.eps, not self._uses_running_stats()
+        if mean is None or variance is None or eps is None or self.momentum is None or is_shared(self.sync):
+            return None
+        if not mean.dtype == variance.dtype == torch.float32 or (training and not self._updates_running_stats()):
+            return None
+        if registry.choose_batch_norm(x, plan, affine, training) != "torch":
+            return None
+        if training and self.num_batches_tracked is not None:
+            self.num_batches_tracked.add_(1)
+        return torch.batch_norm(x, affine.weight, affine.bias, mean, variance, training, self.momentum, eps, False)
+
     def _plan_for(self, shape: torch.Size) -> tuple[Plan, tuple[int, ...], bool]:
         """Return the plan for a shape, the broadcast shape of the gain, and whether `is_row_norm` holds.
 
@@ -217,6 +247,7 @@ class Norm(BaseModule):
             if not traced:
                 if len(self._plans) >= _MAX_CACHED_PLANS:
                     self._plans.clear()
+                    self._calls.clear()
                 self._plans[shape] = found
         return found
 

@@ -4,6 +4,9 @@ Fused norms are over contiguous rows (`row_norm`), or over channels, contiguous 
 other scope runs the reference.
 """
 
+import math
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -16,6 +19,53 @@ from normscope.ops.norm.row_norm import ROW_NORM, RowNormConfig
 from normscope.ops.norm.statistic import Statistic
 from normscope.ops.symbolic_sizes import is_known
 from normscope.scope import Plan
+
+_LONG_PLANE = 1024
+"""A longer row without a gain is normalized as a channel: all of it is scaled by one number."""
+
+
+class ShortCall(NamedTuple):
+    """What `normalize` does with plain tensors (`registry.is_plain`) of one shape: finding it out takes longer."""
+
+    row: tuple[int, ...]
+    """The sizes of the last dimensions, if the norm is over them."""
+    layout: memory_layout.ChannelLayout | None
+    """The channels, if kernels run over them."""
+    count: int
+    centered: bool
+
+    def __call__(self, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
+        row, layout, count, centered = self
+        if row and centered and registry.layer_norm_is_torchs(x, weight, bias):
+            return torch.layer_norm(x, row, weight, bias, eps, False)
+        y: Tensor
+        if layout is None:
+            y = ROW_NORM("fused", RowNormConfig(count, eps, centered), x, None, weight, bias, None)[0]
+            return y
+        if not row and centered and registry.channel_norm_is_torchs(x, layout, weight, bias):
+            return torch_norm.normalize_channels(x, layout, weight, bias, eps)
+        config = ChannelNormConfig(*layout, eps, centered, channels_last=False)
+        y = CHANNEL_NORM("fused", config, x, weight, bias, None, None, None)[0]
+        return y
+
+
+def short_call(
+    plan: Plan, statistic: Statistic, broadcast_shape: tuple[int, ...], parameter_shape: tuple[int, ...] | None
+) -> ShortCall | None:
+    """Return the short call for a shape; None if the norm of such tensors is neither over rows nor over channels."""
+    if not statistic.has_kernels or not plan.shape or 0 in plan.shape:
+        return None
+    row: tuple[int, ...] = ()
+    if memory_layout.is_row_norm(plan.split_shape, plan.roles, broadcast_shape):
+        while math.prod(row) < plan.count or not row:
+            row = plan.shape[-1 - len(row) :]
+        if math.prod(row) != plan.count or (parameter_shape is not None and row != parameter_shape):
+            return None
+        if parameter_shape is not None or plan.count <= _LONG_PLANE:
+            return ShortCall(row, None, plan.count, statistic.centers)
+    order = tuple(range(len(plan.split_shape)))
+    layout = memory_layout.channel_layout(plan.split_shape, plan.roles, broadcast_shape, order)
+    return None if layout is None else ShortCall(row, layout, plan.count, statistic.centers)
 
 
 def normalize(
@@ -120,7 +170,7 @@ def _normalize_rows(
 
 def _is_single_plane(plan: Plan, affine: Affine) -> bool:
     """Return whether rows are long and have no gain: each is scaled by one number, as a channel is."""
-    return affine.weight is None and affine.bias is None and is_known(plan.count > 1024)
+    return affine.weight is None and affine.bias is None and is_known(plan.count > _LONG_PLANE)
 
 
 def _is_row_mask(mask: Tensor, plan: Plan) -> bool:

@@ -22,14 +22,20 @@ def normalize(x: Tensor, plan: Plan, *, statistic: Statistic, eps: float, affine
     layout = _layout(x, plan, affine)
     if layout is None or statistic != STANDARDIZE or not is_known(plan.count > 1):
         return None
-    weight, bias = _flat(affine.weight), _flat(affine.bias)
+    return normalize_channels(x, layout, _flat(affine.weight), _flat(affine.bias), eps)
+
+
+def normalize_channels(
+    x: Tensor, layout: ChannelLayout, weight: Tensor | None, bias: Tensor | None, eps: float
+) -> Tensor | None:
+    """Normalize groups of channels, each of more than one value."""
     if layout.across_batch or layout.memory_format == "channels_last":
         view = _channel_view(x, layout)
         y = None if view is None else F.batch_norm(view, None, None, weight, bias, training=True, eps=eps)
     elif layout.group_size == 1:
         y = F.instance_norm(_split(x, layout), None, None, weight, bias, use_input_stats=True, eps=eps)
     else:
-        y = F.group_norm(_split(x, layout), layout.channels // layout.group_size, weight, bias, eps)
+        y = torch.group_norm(_split(x, layout), layout.channels // layout.group_size, weight, bias, eps, False)
     return None if y is None else _like(y, x)
 
 
