@@ -146,11 +146,9 @@ class Operation:
         if needs_differentiable_backward(grads[-1] if grads[0] is None else grads[0]):
             found = self._reference_gradients(config, grads, saved)
         else:
-            found = self._compute_gradients(config, grads, saved, self._needed(needs_input_grad))
+            needed = [needs_input_grad[first] or needs_input_grad[last] for first, last in self._inputs_of]
+            found = self._compute_gradients(config, grads, saved, needed)
         return self._for_inputs(found, needs_input_grad)
-
-    def _needed(self, needs_input_grad: Sequence[bool]) -> list[bool]:
-        return [needs_input_grad[first] or needs_input_grad[last] for first, last in self._inputs_of]
 
     def _for_inputs(self, found: Sequence[Tensor | None], needs_input_grad: Sequence[bool]) -> list[Tensor | None]:
         mapped = [found[i] if wanted else None for i, wanted in zip(self.gradient_of, needs_input_grad, strict=False)]
@@ -213,7 +211,8 @@ class Operation:
         if self.adjoint is not None:
             found = [self._overload(grads[0], *ctx.saved_tensors, *self.adjoint(ctx.config))]
         else:
-            given, needed = [*grads[: self.returned]], self._needed(needs)
+            given = [*grads[: self.returned]]
+            needed = [needs[first] or needs[last] for first, last in self._inputs_of]
             found = self._backward_overload(given, [*ctx.saved_tensors], *ctx.config, needed)
         return *self._for_inputs(found, needs), *rest
 

@@ -23,6 +23,8 @@ The rule, in this order:
    | norm                                     | torch                                        | bits with threads      |
    |------------------------------------------|----------------------------------------------|------------------------|
    | rows: LayerNorm, InstanceNorm of planes  | small, and no gradient of gain or bias       | dgain and dbias differ |
+   | rows of 16, 32, 48, ..., at most 2,048   | always, as a GroupNorm of one group          | equal                  |
+   | elements                                 |                                              |                        |
    | GroupNorm                                | no gradient at all                           | dx differs             |
    | BatchNorm of (n, c, ...), 2 or more      | small, or running statistics and no gradient | equal                  |
    | positions                                |                                              |                        |
@@ -55,7 +57,8 @@ def choose_norm(x: Tensor, plan: Plan, statistic: Statistic, affine: Affine, mas
         return _torch_norm(x, affine, mask)
     if backend == "fused" and mask is None and statistic.centers and _is_plain_norm(x, affine) and forced() is None:
         if is_row_norm(plan, affine):
-            return "torch" if layer_norm_is_torchs(x, affine.weight, affine.bias) else backend
+            row = (plan.count,) if affine.weight is None else tuple(affine.weight.shape)
+            return "torch" if layer_norm_is_torchs(x, row, affine.weight, affine.bias) else backend
         layout = _contiguous_layout(plan, affine)
         if layout is not None and channel_norm_is_torchs(x, layout, affine.weight, affine.bias):
             return "torch"
@@ -93,9 +96,17 @@ def choose_batch_norm(x: Tensor, plan: Plan, affine: Affine, training: bool) -> 
     return "torch" if applied or batch_norm_is_torchs(x, layout) else "reference"
 
 
-def layer_norm_is_torchs(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> bool:
+def layer_norm_is_torchs(x: Tensor, row: tuple[int, ...], weight: Tensor | None, bias: Tensor | None) -> bool:
     """Return whether torch normalizes rows of contiguous float32 numbers."""
-    return x.numel() < SMALL and not any_requires_grad(weight, bias)
+    return x.numel() < SMALL and (not any_requires_grad(weight, bias) or is_tiny(x, row))
+
+
+def is_tiny(x: Tensor, row: tuple[int, ...]) -> bool:
+    """Return whether native_group_norm is fast for these rows, and its bits do not depend on the number of threads.
+
+    They do for rows that are not a multiple of the vector: the rest of a row is compiled twice, with and without fma.
+    """
+    return x.numel() <= TINY and len(row) == 1 and row[0] % 16 == 0 and x.is_cpu
 
 
 def channel_norm_is_torchs(x: Tensor, layout: ChannelLayout, weight: Tensor | None, bias: Tensor | None) -> bool:
@@ -187,6 +198,9 @@ def attention_kernel_is_faster(q: Tensor, k: Tensor, hides: bool, backend: Backe
         return is_known(s <= longest)
     return max(8, e // 4) <= s <= longest and b * k.shape[2] >= _MIN_HEADS
 
+
+TINY = 1 << 11
+"""The number of elements up to which a GroupNorm with channels of one number is faster than our kernel (measured)."""
 
 SMALL = 1 << 15
 """Below this number of elements the call of a kernel takes longer than its work, and torch's own loops are serial."""

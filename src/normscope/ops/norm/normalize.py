@@ -36,14 +36,19 @@ class ShortCall(NamedTuple):
 
     def __call__(self, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
         row, layout, count, centered = self
-        if row and centered and registry.layer_norm_is_torchs(x, weight, bias):
-            return torch.layer_norm(x, row, weight, bias, eps, False)
+        if row and centered and registry.layer_norm_is_torchs(x, row, weight, bias):
+            return torch_norm.layer_norm(x, row, weight, bias, eps)
         y: Tensor
         if layout is None:
             y = ROW_NORM("fused", RowNormConfig(count, eps, centered), x, None, weight, bias, None)[0]
             return y
         if not row and centered and registry.channel_norm_is_torchs(x, layout, weight, bias):
-            return torch_norm.normalize_channels(x, layout, weight, bias, eps)
+            batch, channels, spatial, group_size = layout[1:5]
+            if layout.across_batch:
+                view = x.reshape(batch, channels, spatial)
+                return torch.batch_norm(view, weight, bias, None, None, True, 0.0, eps, False).reshape(x.shape)
+            sizes = batch, channels, spatial, channels // group_size
+            return torch.native_group_norm(x, weight, bias, *sizes, eps)[0]
         config = ChannelNormConfig(*layout, eps, centered, channels_last=False)
         y = CHANNEL_NORM("fused", config, x, weight, bias, None, None, None)[0]
         return y
@@ -65,7 +70,9 @@ def short_call(
             return ShortCall(row, None, plan.count, statistic.centers)
     order = tuple(range(len(plan.split_shape)))
     layout = memory_layout.channel_layout(plan.split_shape, plan.roles, broadcast_shape, order)
-    return None if layout is None else ShortCall(row, layout, plan.count, statistic.centers)
+    if layout is None or (parameter_shape is not None and len(parameter_shape) != 1):
+        return None
+    return ShortCall(row, layout, plan.count, statistic.centers)
 
 
 def normalize(

@@ -75,8 +75,8 @@ def _backward(
     workspace = empty_float64(numbers)
     arrays = (
         x.data_ptr(), gain.data_ptr(), 0 if mask is None else mask.data_ptr(),
-        0 if means is None else means.data_ptr(), g.data_ptr(), 0 if residual_grad is None else residual_grad.data_ptr(),
-        dx.data_ptr(), workspace.data_ptr(),
+        0 if means is None else means.data_ptr(), g.data_ptr(),
+        0 if residual_grad is None else residual_grad.data_ptr(), dx.data_ptr(), workspace.data_ptr(),
     )  # fmt: skip
     results = 0 if dweight is None else dweight.data_ptr(), 0 if dbias is None else dbias.data_ptr()
     options = blocks, rows, d, eps, centered, needed[1], needed[2], mask is not None, residual_grad is not None
