@@ -132,9 +132,8 @@ SMALL_NORMS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], tuple[str
 def test_where_torch_is_faster_and_its_bits_are_stable_it_is_chosen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """And every call gives the same, with any number of threads: the first, which chooses, and the short ones after."""
     make, shape, wanted = SMALL_NORMS[name]
-    choices = chosen(
-        monkeypatch, "choose_batch_norm" if "batch" in name.lower() and "state" not in name else "choose_norm"
-    )
+    tracked = isinstance(make(), ns.BatchNorm) and name != "BatchNorm, stateless"
+    choices = chosen(monkeypatch, "choose_batch_norm" if tracked else "choose_norm")
     for needs_grad, choice in zip((True, False), wanted, strict=True):
         results = []
         before = torch.get_num_threads()

@@ -36,10 +36,9 @@ reproducible.
 
 import torch
 from torch import Tensor
-from torch.nn import Parameter
 
 from normscope.ops.buffers import any_requires_grad
-from normscope.ops.kernel_mode import SUPPORTED_DTYPES, Backend, forced, is_eager, runs_torch_operators, select_backend
+from normscope.ops.kernel_mode import SUPPORTED_DTYPES, Backend, forced, runs_torch_operators, select_backend
 from normscope.ops.norm import memory_layout
 from normscope.ops.norm.memory_layout import ChannelLayout
 from normscope.ops.norm.reference import Affine
@@ -85,28 +84,23 @@ def choose_tracked_norm(x: Tensor, plan: Plan, statistic: Statistic, affine: Aff
     return backend
 
 
-def choose_batch_norm(x: Tensor, plan: Plan, affine: Affine, training: bool) -> Backend:
-    """BatchNorm without a mask: "torch" where F.batch_norm also updates the running statistics."""
-    if forced() is not None or not _is_plain_norm(x, affine) or _fused_norm(x, affine, None) != "fused":
-        return "reference"
-    layout = _contiguous_layout(plan, affine)
-    if layout is None or x.dim() < 2 or x.shape[1] != layout.channels or plan.reduced == () or plan.kept != (1,):
-        return "reference"
+def choose_batch_norm(x: Tensor, layout: ChannelLayout, affine: Affine, training: bool) -> Backend:
+    """BatchNorm of plain tensors: "torch" where F.batch_norm also updates the running statistics."""
     applied = not training and not any_requires_grad(x, affine.weight, affine.bias)
     return "torch" if applied or batch_norm_is_torchs(x, layout) else "reference"
 
 
 def layer_norm_is_torchs(x: Tensor, row: tuple[int, ...], weight: Tensor | None, bias: Tensor | None) -> bool:
     """Return whether torch normalizes rows of contiguous float32 numbers."""
-    return x.numel() < SMALL and (not any_requires_grad(weight, bias) or is_tiny(x, row))
+    return x.numel() < SMALL and (not any_requires_grad(weight, bias) or is_tiny(x.numel(), row))
 
 
-def is_tiny(x: Tensor, row: tuple[int, ...]) -> bool:
+def is_tiny(numbers: int, row: tuple[int, ...]) -> bool:
     """Return whether native_group_norm is fast for these rows, and its bits do not depend on the number of threads.
 
     They do for rows that are not a multiple of the vector: the rest of a row is compiled twice, with and without fma.
     """
-    return x.numel() <= TINY and len(row) == 1 and row[0] % 16 == 0 and x.is_cpu
+    return numbers <= TINY and len(row) == 1 and row[0] % 16 == 0
 
 
 def channel_norm_is_torchs(x: Tensor, layout: ChannelLayout, weight: Tensor | None, bias: Tensor | None) -> bool:
@@ -204,22 +198,6 @@ TINY = 1 << 11
 
 SMALL = 1 << 15
 """Below this number of elements the call of a kernel takes longer than its work, and torch's own loops are serial."""
-
-
-def is_plain(x: Tensor) -> bool:
-    """Return whether x is contiguous float32 on the CPU, and nothing but the rule above decides what runs."""
-    return type(x) is Tensor and x.is_cpu and x.dtype is torch.float32 and x.is_contiguous() and is_eager()
-
-
-def is_plain_parameter(parameter: Tensor | None, shape: tuple[int, ...] | None) -> bool:
-    """Return whether a gain or bias, if any, is a parameter of this shape, contiguous float32 on the CPU."""
-    return parameter is None or (
-        type(parameter) is Parameter
-        and parameter.is_cpu
-        and parameter.dtype is torch.float32
-        and parameter.shape == shape
-        and parameter.is_contiguous()
-    )
 
 
 def _contiguous_layout(plan: Plan, affine: Affine) -> ChannelLayout | None:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from normscope.ops import registry
+from normscope.ops.buffers import any_requires_grad
 from normscope.ops.kernel_mode import Backend
 from normscope.ops.norm import memory_layout, reference, torch_norm
 from normscope.ops.norm.channel_norm import CHANNEL_NORM, ChannelNormConfig
@@ -25,7 +26,7 @@ _LONG_PLANE = 1024
 
 
 class ShortCall(NamedTuple):
-    """What `normalize` does with plain tensors (`registry.is_plain`) of one shape: finding it out takes longer."""
+    """What `normalize` does with plain tensors (`kernel_mode.is_plain`) of one shape: finding it out takes longer."""
 
     row: tuple[int, ...]
     """The sizes of the last dimensions, if the norm is over them."""
@@ -33,11 +34,17 @@ class ShortCall(NamedTuple):
     """The channels, if kernels run over them."""
     count: int
     centered: bool
+    small: bool
+    """Whether torch may normalize the rows, and whether it does so even if gain or bias get a gradient."""
+    tiny: bool
 
     def __call__(self, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
-        row, layout, count, centered = self
-        if row and centered and registry.layer_norm_is_torchs(x, row, weight, bias):
-            return torch_norm.layer_norm(x, row, weight, bias, eps)
+        row, layout, count, centered, small, tiny = self
+        if small:  # as `registry.layer_norm_is_torchs`
+            if not any_requires_grad(weight, bias):
+                return torch.layer_norm(x, row, weight, bias, eps, False)
+            if tiny:
+                return torch_norm.layer_norm(x, row, weight, bias, eps)
         y: Tensor
         if layout is None:
             y = ROW_NORM("fused", RowNormConfig(count, eps, centered), x, None, weight, bias, None)[0]
@@ -61,18 +68,20 @@ def short_call(
     if not statistic.has_kernels or not plan.shape or 0 in plan.shape:
         return None
     row: tuple[int, ...] = ()
+    numbers, small = math.prod(plan.shape), False
     if memory_layout.is_row_norm(plan.split_shape, plan.roles, broadcast_shape):
         while math.prod(row) < plan.count or not row:
             row = plan.shape[-1 - len(row) :]
         if math.prod(row) != plan.count or (parameter_shape is not None and row != parameter_shape):
             return None
+        small = statistic.centers and numbers < registry.SMALL
         if parameter_shape is not None or plan.count <= _LONG_PLANE:
-            return ShortCall(row, None, plan.count, statistic.centers)
+            return ShortCall(row, None, plan.count, statistic.centers, small, registry.is_tiny(numbers, row))
     order = tuple(range(len(plan.split_shape)))
     layout = memory_layout.channel_layout(plan.split_shape, plan.roles, broadcast_shape, order)
     if layout is None or (parameter_shape is not None and len(parameter_shape) != 1):
         return None
-    return ShortCall(row, layout, plan.count, statistic.centers)
+    return ShortCall(row, layout, plan.count, statistic.centers, small, tiny=False)
 
 
 def normalize(

@@ -50,7 +50,7 @@ def layer_norm(x: Tensor, row: tuple[int, ...], weight: Tensor | None, bias: Ten
 
     Those of native_group_norm, with a number of the row as a channel of one position, do not depend on the threads.
     """
-    if registry.is_tiny(x, row) and any_requires_grad(weight, bias):
+    if x.is_cpu and registry.is_tiny(x.numel(), row) and any_requires_grad(weight, bias):
         y: Tensor = torch.native_group_norm(x, weight, bias, x.numel() // row[0], row[0], 1, 1, eps)[0]
         return y
     return torch.layer_norm(x, row, weight, bias, eps)
