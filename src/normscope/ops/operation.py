@@ -34,12 +34,6 @@ def _import_kernels(module: str) -> types.ModuleType:
     return importlib.import_module(f"normscope.ops.fused.{module}")
 
 
-@lru_cache
-def _kernel(module: str, name: str) -> Callable[..., Any]:
-    kernel: Callable[..., Any] = getattr(_import_kernels(module), name)
-    return kernel
-
-
 def fused_module(module: str) -> types.ModuleType:
     """Import a module of kernels, which imports numba."""
     try:
@@ -52,7 +46,7 @@ def fused_module(module: str) -> types.ModuleType:
 def run_kernel(module: str, name: str, *arguments: Any) -> Any:
     """Run a kernel of `normscope.ops.fused`. If it fails, disable all kernels with a warning."""
     try:
-        return _kernel(module, name)(*arguments)
+        return getattr(_import_kernels(module), name)(*arguments)
     except Exception as error:
         kernel_mode.disable_kernels(error)
         raise KernelError from error

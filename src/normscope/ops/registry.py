@@ -25,10 +25,11 @@ The rule, in this order:
    | rows: LayerNorm, InstanceNorm of planes  | small, and no gradient of gain or bias       | dgain and dbias differ |
    | rows of 16, 32, 48, ..., at most 2,048   | always, as a GroupNorm of one group          | equal                  |
    | elements                                 |                                              |                        |
-   | GroupNorm                                | no gradient at all                           | dx differs             |
+   | GroupNorm                                | no gradient at all                           | dx differs in training |
    | BatchNorm of (n, c, ...), 2 or more      | small, or running statistics and no gradient | equal                  |
    | positions                                |                                              |                        |
-   | RMSNorm, BatchNorm of (n, c), masks      | never                                        |                        |
+   | BatchNorm of (n, c)                      | running statistics and no gradient           | differ in training     |
+   | RMSNorm, masks, other memory formats     | never                                        |                        |
 
 A choice depends on device, dtype, shape, needed gradients and instruction set, never on a timing, so that runs are
 reproducible.
@@ -69,9 +70,10 @@ def choose_add_norm(x: Tensor, branch: Tensor, plan: Plan, statistic: Statistic,
     fits = x.shape == branch.shape and x.dtype == branch.dtype == torch.float32 and statistic.has_kernels
     if not (fits and x.is_contiguous() and branch.is_contiguous() and is_row_norm(plan, affine)):
         return "reference"
-    if choose_norm(x, plan, statistic, affine, None) == "torch" and not branch.requires_grad:
-        return "reference"  # torch adds, and torch normalizes
-    return _fused_norm(x, affine, branch)
+    backend = _fused_norm(x, affine, branch)
+    if backend == "fused" and choose_norm(x, plan, statistic, affine, None) == "torch":
+        return "reference"  # an addition, and torch's norm: the same bits as without the fusion
+    return backend
 
 
 def choose_tracked_norm(x: Tensor, plan: Plan, statistic: Statistic, affine: Affine, mask: Tensor | None) -> Backend:
@@ -98,7 +100,7 @@ def layer_norm_is_torchs(x: Tensor, row: tuple[int, ...], weight: Tensor | None,
 def is_tiny(numbers: int, row: tuple[int, ...]) -> bool:
     """Return whether native_group_norm is fast for these rows, and its bits do not depend on the number of threads.
 
-    They do for rows that are not a multiple of the vector: the rest of a row is compiled twice, with and without fma.
+    They do for other rows: dx differs between one thread and two if a group is not a multiple of the vector.
     """
     return numbers <= TINY and len(row) == 1 and row[0] % 16 == 0
 
@@ -197,7 +199,7 @@ TINY = 1 << 11
 """The number of elements up to which a GroupNorm with channels of one number is faster than our kernel (measured)."""
 
 SMALL = 1 << 15
-"""Below this number of elements the call of a kernel takes longer than its work, and torch's own loops are serial."""
+"""Below this number of elements the call of a kernel takes longer than its work (measured)."""
 
 
 def _contiguous_layout(plan: Plan, affine: Affine) -> ChannelLayout | None:
