@@ -5,7 +5,7 @@
 Forward and backward, float32, all cores; first with the allocator as it is, then with one that keeps what it has (see
 normscope.runtime.memory), because torch's chains of operations live by its mood. The limit is the time that
 the bytes which must move would take at the speed of a copy, measured between buffers as large as all of them. What is
-kept for the backward pass is compared too. For small layers the time is that of the call: the first row shows how fast
+kept for the backward pass is compared too. For small layers the time is that of the call: the first rows show how fast
 an autograd.Function would be that does nothing but allocate its results. With --compile, also against torch.compile of
 torch's layer, once it is warm (it takes some minutes more).
 """
@@ -28,7 +28,9 @@ from normscope.blocks.fused_norms import add_and_normalize
 from normscope.runtime.memory import keep_freed_memory
 from timing import copy_seconds, medians
 
+SMALL_ROWS = ((16, 64), (64, 64), (256, 128))
 ROWS = ((768, 128), (2048, 384), (4096, 768), (8192, 768))
+SMALL_IMAGES = ((4, 8, 4, 4), (2, 32, 8, 8))
 IMAGES = ((32, 64, 56, 56), (8, 256, 28, 28))
 
 Shape = tuple[int, ...]
@@ -97,7 +99,28 @@ class EmptyFunction(nn.Module):
 
 
 QUESTIONS = (
-    Question("empty function (floor)", 1.0, ROWS[:1], lambda s: EmptyFunction(s[1]), lambda s: nn.RMSNorm(s[1])),
+    Question(
+        "empty function (floor), vs. RMSNorm",
+        1.0,
+        (*SMALL_ROWS, *ROWS[:1]),
+        lambda s: EmptyFunction(s[1]),
+        lambda s: nn.RMSNorm(s[1]),
+    ),
+    Question(
+        "empty function (floor), vs. LayerNorm",
+        1.0,
+        (*SMALL_ROWS, *ROWS[:1]),
+        lambda s: EmptyFunction(s[1]),
+        lambda s: nn.LayerNorm(s[1]),
+    ),
+    Question("small RMSNorm", 1.0, SMALL_ROWS, lambda s: normscope.RMSNorm(s[1]), lambda s: nn.RMSNorm(s[1])),
+    Question("small LayerNorm", 1.0, SMALL_ROWS, lambda s: normscope.LayerNorm(s[1]), lambda s: nn.LayerNorm(s[1])),
+    Question(
+        "small GroupNorm", 1.0, SMALL_IMAGES, lambda s: normscope.GroupNorm(4, s[1]), lambda s: nn.GroupNorm(4, s[1])
+    ),
+    Question(
+        "small BatchNorm2d", 1.0, SMALL_IMAGES, lambda s: normscope.BatchNorm2d(s[1]), lambda s: nn.BatchNorm2d(s[1])
+    ),
     Question("RMSNorm", 4.0, ROWS, lambda s: normscope.RMSNorm(s[1]), lambda s: nn.RMSNorm(s[1])),
     Question("LayerNorm", 1.15, ROWS, lambda s: normscope.LayerNorm(s[1]), lambda s: nn.LayerNorm(s[1])),
     Question("ReLU²", 2.0, ROWS, lambda s: FunctionLayer(relu2), lambda s: FunctionLayer(lambda x: F.relu(x).square())),

@@ -22,7 +22,7 @@ def match_parameter(gradient: Tensor | None, parameter: Tensor | None) -> Tensor
     """Convert a gradient to the shape and dtype of its parameter."""
     if gradient is None or parameter is None:
         return None
-    if parameter.dim() != 1:
+    if gradient.shape != parameter.shape:
         gradient = gradient.reshape(parameter.shape)
     return gradient if parameter.dtype == torch.float32 else gradient.to(parameter.dtype)
 
@@ -34,7 +34,7 @@ def address(x: Tensor | None) -> int:
 
 def addresses(*tensors: Tensor | None) -> tuple[int, ...]:
     """Return the addresses of tensors, 0 for None."""
-    return tuple(map(address, tensors))
+    return tuple([0 if x is None else x.data_ptr() for x in tensors])
 
 
 @lru_cache(maxsize=64)
@@ -45,7 +45,13 @@ def constant_vector(value: float, count: int) -> Tensor:
 
 def parameter_or(value: float, parameter: Tensor | None, count: int) -> Tensor:
     """Return a gain or bias as contiguous float32, or a constant vector if it is missing."""
-    return constant_vector(value, count) if parameter is None else to_contiguous_float32(parameter)
+    if parameter is None:
+        return constant_vector(value, count)
+    return (
+        parameter
+        if parameter.dtype == torch.float32 and parameter.is_contiguous()
+        else to_contiguous_float32(parameter)
+    )
 
 
 # Kernels write to addresses, so buffers need an explicit dtype and device, whatever torch's defaults are.

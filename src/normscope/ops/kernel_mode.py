@@ -76,6 +76,37 @@ def select_backend(*tensors: Tensor | None) -> Backend:
     return "fused"
 
 
+def is_plain(x: Tensor) -> bool:
+    """Return whether x is contiguous float32 on the CPU, and nothing is asked for, recorded or transformed.
+
+    The common case, for which a norm has a short call.
+    """
+    return (
+        type(x) is Tensor
+        and not torch.compiler.is_dynamo_compiling()
+        and x.is_cpu
+        and x.dtype is torch.float32
+        and x.is_contiguous()
+        and _enabled
+        and not _contexts
+        and _forced is None
+        and forward_ad._current_level < 0
+        and not torch._C._are_functorch_transforms_active()
+        and torch._C._get_tracing_state() is None
+        and not torch._C._len_torch_dispatch_stack()
+    )
+
+
+def are_plain(shape: tuple[int, ...] | None, *parameters: Tensor | None) -> bool:
+    """Return whether a gain and a bias, if any, are parameters of this shape, contiguous float32 on the CPU."""
+    for p in parameters:
+        if p is not None and not (
+            type(p) is nn.Parameter and p.is_cpu and p.dtype is torch.float32 and p.shape == shape and p.is_contiguous()
+        ):
+            return False
+    return True
+
+
 def runs_torch_operators(*tensors: Tensor | None) -> bool:
     """Return whether PyTorch's own fused operators are to be used for these tensors, if they compute the same.
 

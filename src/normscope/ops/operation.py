@@ -118,11 +118,11 @@ class Operation:
         if backend == "operator":
             outputs = self._overload(*tensors, *config)
             return outputs if isinstance(outputs, tuple) else (outputs,)
-        if any_requires_grad(*tensors[: len(self.gradient_of)]):
-            extras: list[Tensor] = []
-            found = self._function(self, extras, config, *tensors)
-            return (found, *extras) if isinstance(found, Tensor) else (*found, *extras)
-        return self.compute(config, *tensors)
+        if not any_requires_grad(*tensors[: len(self.gradient_of)]):
+            return self.compute(config, *tensors)
+        extras: list[Tensor] = []
+        found = self._function(self, extras, config, *tensors)
+        return (found, *extras) if isinstance(found, Tensor) else (*found, *extras)
 
     def compute(self, config: Any, *tensors: Tensor | None) -> tuple[Tensor | None, ...]:
         """Compute all outputs, without a graph."""
@@ -136,21 +136,16 @@ class Operation:
         self, config: Any, grads: Tensors, saved: Tensors, needs_input_grad: Sequence[bool]
     ) -> list[Tensor | None]:
         """Return the gradient of each input."""
-        needed = self._needed(needs_input_grad)
         found: Sequence[Tensor | None]
         if needs_differentiable_backward(grads[-1] if grads[0] is None else grads[0]):
             found = self._reference_gradients(config, grads, saved)
         else:
+            needed = [needs_input_grad[first] or needs_input_grad[last] for first, last in self._inputs_of]
             found = self._compute_gradients(config, grads, saved, needed)
         return self._for_inputs(found, needs_input_grad)
 
-    def _needed(self, needs_input_grad: Sequence[bool]) -> list[bool]:
-        return [needs_input_grad[first] or needs_input_grad[last] for first, last in self._inputs_of]
-
     def _for_inputs(self, found: Sequence[Tensor | None], needs_input_grad: Sequence[bool]) -> list[Tensor | None]:
-        mapped = [
-            found[index] if wanted else None for index, wanted in zip(self.gradient_of, needs_input_grad, strict=False)
-        ]
+        mapped = [found[i] if wanted else None for i, wanted in zip(self.gradient_of, needs_input_grad, strict=False)]
         return mapped + self._padding
 
     def _compute_gradients(
@@ -210,7 +205,8 @@ class Operation:
         if self.adjoint is not None:
             found = [self._overload(grads[0], *ctx.saved_tensors, *self.adjoint(ctx.config))]
         else:
-            given, needed = [*grads[: self.returned]], self._needed(needs)
+            given = [*grads[: self.returned]]
+            needed = [needs[first] or needs[last] for first, last in self._inputs_of]
             found = self._backward_overload(given, [*ctx.saved_tensors], *ctx.config, needed)
         return *self._for_inputs(found, needs), *rest
 

@@ -16,18 +16,32 @@ The rule, in this order:
 1. What NORMSCOPE_KERNELS or `use_kernels` asks for, if it applies.
 2. torch.func, forward-mode AD, torch.jit.trace, tensor subclasses: reference.
 3. CUDA, MPS and other devices: torch where it computes the same, else reference. No GPU has run this.
-4. The CPU: fused for float32, bfloat16 and float16; float64: reference. torch for a GroupNorm of a small image, where
-   its kernel is faster and its bits do not depend on the number of threads (those of F.layer_norm's gradients do).
+4. The CPU: fused for float32, bfloat16 and float16; float64: reference.
+5. In between, contiguous float32 on the CPU: torch where its call is cheaper than ours and its bits do not depend on
+   the number of threads. Small means fewer than 32,768 elements.
 
-A choice depends on device, dtype, shape and instruction set, never on a timing, so that runs are reproducible.
+   | norm                                     | torch                                        | bits with threads      |
+   |------------------------------------------|----------------------------------------------|------------------------|
+   | rows: LayerNorm, InstanceNorm of planes  | small, and no gradient of gain or bias       | dgain and dbias differ |
+   | rows of 16, 32, 48, ..., at most 2,048   | always, as a GroupNorm of one group          | equal                  |
+   | elements                                 |                                              |                        |
+   | GroupNorm                                | no gradient at all                           | dx differs in training |
+   | BatchNorm of (n, c, ...), 2 or more      | small, or running statistics and no gradient | equal                  |
+   | positions                                |                                              |                        |
+   | BatchNorm of (n, c)                      | running statistics and no gradient           | differ in training     |
+   | RMSNorm, masks, other memory formats     | never                                        |                        |
+
+A choice depends on device, dtype, shape, needed gradients and instruction set, never on a timing, so that runs are
+reproducible.
 """
 
 import torch
 from torch import Tensor
 
-from normscope.ops import kernel_mode
-from normscope.ops.kernel_mode import SUPPORTED_DTYPES, Backend, runs_torch_operators, select_backend
+from normscope.ops.buffers import any_requires_grad
+from normscope.ops.kernel_mode import SUPPORTED_DTYPES, Backend, forced, runs_torch_operators, select_backend
 from normscope.ops.norm import memory_layout
+from normscope.ops.norm.memory_layout import ChannelLayout
 from normscope.ops.norm.reference import Affine
 from normscope.ops.norm.statistic import Statistic
 from normscope.ops.symbolic_sizes import is_known
@@ -41,17 +55,25 @@ def choose_norm(x: Tensor, plan: Plan, statistic: Statistic, affine: Affine, mas
     backend = _fused_norm(x, affine, mask)
     if backend == "reference":
         return _torch_norm(x, affine, mask)
-    if backend == "fused" and not is_row_norm(plan, affine) and mask is None and kernel_mode.forced() is None:
-        return "torch" if _is_small_group_norm(x, plan, affine) else backend
+    if backend == "fused" and mask is None and statistic.centers and _is_plain_norm(x, affine) and forced() is None:
+        if is_row_norm(plan, affine):
+            row = (plan.count,) if affine.weight is None else tuple(affine.weight.shape)
+            return "torch" if layer_norm_is_torchs(x, row, affine.weight, affine.bias) else backend
+        layout = _contiguous_layout(plan, affine)
+        if layout is not None and channel_norm_is_torchs(x, layout, affine.weight, affine.bias):
+            return "torch"
     return backend
 
 
 def choose_add_norm(x: Tensor, branch: Tensor, plan: Plan, statistic: Statistic, affine: Affine) -> Backend:
     """Sum of two tensors and its norm. torch has no operator for both."""
     fits = x.shape == branch.shape and x.dtype == branch.dtype == torch.float32 and statistic.has_kernels
-    if fits and x.is_contiguous() and branch.is_contiguous() and is_row_norm(plan, affine):
-        return _fused_norm(x, affine, branch)
-    return "reference"
+    if not (fits and x.is_contiguous() and branch.is_contiguous() and is_row_norm(plan, affine)):
+        return "reference"
+    backend = _fused_norm(x, affine, branch)
+    if backend == "fused" and choose_norm(x, plan, statistic, affine, None) == "torch":
+        return "reference"  # an addition, and torch's norm: the same bits as without the fusion
+    return backend
 
 
 def choose_tracked_norm(x: Tensor, plan: Plan, statistic: Statistic, affine: Affine, mask: Tensor | None) -> Backend:
@@ -62,6 +84,39 @@ def choose_tracked_norm(x: Tensor, plan: Plan, statistic: Statistic, affine: Aff
     if backend == "reference" and x.dtype in (torch.float32, torch.float64):
         return _torch_norm(x, affine, mask)
     return backend
+
+
+def choose_batch_norm(x: Tensor, layout: ChannelLayout, affine: Affine, training: bool) -> Backend:
+    """BatchNorm of plain tensors: "torch" where F.batch_norm also updates the running statistics."""
+    applied = not training and not any_requires_grad(x, affine.weight, affine.bias)
+    return "torch" if applied or batch_norm_is_torchs(x, layout) else "reference"
+
+
+def layer_norm_is_torchs(x: Tensor, row: tuple[int, ...], weight: Tensor | None, bias: Tensor | None) -> bool:
+    """Return whether torch normalizes rows of contiguous float32 numbers."""
+    return x.numel() < SMALL and (not any_requires_grad(weight, bias) or is_tiny(x.numel(), row))
+
+
+def is_tiny(numbers: int, row: tuple[int, ...]) -> bool:
+    """Return whether native_group_norm is fast for these rows, and its bits do not depend on the number of threads.
+
+    They do for other rows: dx differs between one thread and two if a group is not a multiple of the vector.
+    """
+    return numbers <= TINY and len(row) == 1 and row[0] % 16 == 0
+
+
+def channel_norm_is_torchs(x: Tensor, layout: ChannelLayout, weight: Tensor | None, bias: Tensor | None) -> bool:
+    """Return whether torch normalizes channels of contiguous float32 numbers, with their own statistics."""
+    if layout.across_batch:
+        return batch_norm_is_torchs(x, layout)
+    several = layout.memory_format == "contiguous" and layout.group_size > 1
+    return several and not any_requires_grad(x, weight, bias)
+
+
+def batch_norm_is_torchs(x: Tensor, layout: ChannelLayout) -> bool:
+    """Return whether torch normalizes channels over a small batch of contiguous float32 numbers."""
+    planes = layout.across_batch and layout.group_size == 1 and layout.spatial > 1
+    return planes and layout.channels > 1 and x.numel() < SMALL
 
 
 def choose_attention(q: Tensor, k: Tensor, v: Tensor, hides: bool) -> Backend:
@@ -140,18 +195,20 @@ def attention_kernel_is_faster(q: Tensor, k: Tensor, hides: bool, backend: Backe
     return max(8, e // 4) <= s <= longest and b * k.shape[2] >= _MIN_HEADS
 
 
-_SMALL_IMAGE = 1 << 15
-"""Below this number of elements, F.group_norm takes half as long as our kernel, whose call costs more (measured)."""
+TINY = 1 << 11
+"""The number of elements up to which a GroupNorm with channels of one number is faster than our kernel (measured)."""
+
+SMALL = 1 << 15
+"""Below this number of elements the call of a kernel takes longer than its work (measured)."""
 
 
-def _is_small_group_norm(x: Tensor, plan: Plan, affine: Affine) -> bool:
-    """Return whether the norm is a small GroupNorm, whose bits in torch do not depend on the number of threads."""
-    if x.dtype != torch.float32 or x.dim() < 3 or x.numel() >= _SMALL_IMAGE or not x.is_contiguous():
-        return False
+def _contiguous_layout(plan: Plan, affine: Affine) -> ChannelLayout | None:
     order = tuple(range(len(plan.split_shape)))
-    layout = memory_layout.channel_layout(plan.split_shape, plan.roles, affine.broadcast_shape, order)
-    grouped = layout is not None and layout.group_size > 1 and layout.memory_format == "contiguous"
-    return grouped and _torch_norm_applies(x, affine)
+    return memory_layout.channel_layout(plan.split_shape, plan.roles, affine.broadcast_shape, order)
+
+
+def _is_plain_norm(x: Tensor, affine: Affine) -> bool:
+    return x.dtype == torch.float32 and x.dim() > 0 and x.is_contiguous() and _torch_norm_applies(x, affine)
 
 
 def is_row_norm(plan: Plan, affine: Affine) -> bool:

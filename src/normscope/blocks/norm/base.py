@@ -11,6 +11,8 @@ from normscope.blocks.norm.checks import NormState
 from normscope.blocks.torch_tools import BaseModule, is_fx_proxy
 from normscope.checks import check_flags
 from normscope.errors import ShapeError
+from normscope.ops import registry
+from normscope.ops.kernel_mode import are_plain, is_plain
 from normscope.ops.norm import normalize, reference
 from normscope.ops.norm.distributed import is_shared
 from normscope.ops.norm.memory_layout import is_row_norm
@@ -21,6 +23,7 @@ from normscope.ops.symbolic_sizes import is_known
 from normscope.scope import Axes, Plan, Scope
 
 _MAX_CACHED_PLANS = 64
+_FLOAT32_EPS = torch.finfo(torch.float32).eps
 Device = torch.device | str | None
 ScopeText = str | Scope
 
@@ -127,6 +130,7 @@ class Norm(BaseModule):
         self._make_parameters(bias, device, dtype)
         self._make_buffers(device, dtype)
         self._plans: dict[torch.Size, tuple[Plan, tuple[int, ...], bool]] = {}
+        self._calls: dict[torch.Size, normalize.ShortCall | None] = {}
         self.reset_parameters()
 
     def _make_parameters(self, bias: bool, device: Device, dtype: torch.dtype | None) -> None:
@@ -166,7 +170,19 @@ class Norm(BaseModule):
                 buffer.zero_()
 
     def forward(self, input: Tensor, mask: Tensor | None = None) -> Tensor:
-        if is_fx_proxy(input):
+        plain = mask is None and is_plain(input)
+        if plain:
+            call, parameters = self._calls.get(input.shape), self._parameters
+            if call is not None:
+                weight, bias = parameters.get("weight", input), parameters.get("bias", input)
+                if are_plain(self.parameter_shape, weight, bias):
+                    eps = _FLOAT32_EPS if self.eps is None else self.eps
+                    if self.state is None:
+                        return call(input, weight, bias, eps)
+                    y = self._batch_norm_in_torch(input, call, Affine(weight, bias), eps)
+                    if y is not None:
+                        return y
+        elif is_fx_proxy(input):
             return self._fx_call(input, mask)
         reference.check_floating(input)
         plan, broadcast_shape, is_row_norm = self._plan_for(input.shape)
@@ -174,9 +190,17 @@ class Norm(BaseModule):
             checks.check_mask_axes(mask, input, self.scope, plan, self.features)
         eps = reference.default_eps(input) if self.eps is None else self.eps
         affine = self._affine(broadcast_shape, is_row_norm)
+        if plain and not self.sync and (self.state is None or (self.state == "running" and plan.kept == (1,))):
+            call = normalize.short_call(plan, self.statistic, broadcast_shape, self.parameter_shape)
+            self._calls[input.shape] = call
         if self.state is None and not (self.sync and is_shared(True)):
             return normalize.normalize(input, plan, statistic=self.statistic, eps=eps, affine=affine, mask=mask)
         self._check_plan(plan)
+        call = self._calls.get(input.shape) if plain else None
+        if call is not None and are_plain(self.parameter_shape, affine.weight, affine.bias):
+            y = self._batch_norm_in_torch(input, call, affine, eps)
+            if y is not None:
+                return y
         square = self.running_var if self.running_square is None else self.running_square
         if square is not None and self._uses_running_stats():
             broadcast_shape = plan.broadcast_shape(self.tracked)
@@ -198,6 +222,20 @@ class Norm(BaseModule):
             self._update_running_stats(statistics, plan, masked=mask is not None)
         return y
 
+    def _batch_norm_in_torch(self, x: Tensor, call: normalize.ShortCall, affine: Affine, eps: float) -> Tensor | None:
+        """Run torch.batch_norm, which updates the running statistics too; None where it is not to run."""
+        buffers, momentum, training = self._buffers, self.momentum, not self._uses_running_stats()
+        mean, variance, batches = buffers["running_mean"], buffers["running_var"], buffers["num_batches_tracked"]
+        if call.layout is None or momentum is None or mean is None or variance is None or batches is None:
+            return None
+        if not mean.dtype == variance.dtype == torch.float32 or (training and not self._updates_running_stats()):
+            return None
+        if registry.choose_batch_norm(x, call.layout, affine, training) != "torch":
+            return None
+        if training:
+            batches.add_(1)
+        return torch.batch_norm(x, affine.weight, affine.bias, mean, variance, training, momentum, eps, False)
+
     def _plan_for(self, shape: torch.Size) -> tuple[Plan, tuple[int, ...], bool]:
         """Return the plan for a shape, the broadcast shape of the gain, and whether `is_row_norm` holds.
 
@@ -217,6 +255,7 @@ class Norm(BaseModule):
             if not traced:
                 if len(self._plans) >= _MAX_CACHED_PLANS:
                     self._plans.clear()
+                    self._calls.clear()
                 self._plans[shape] = found
         return found
 

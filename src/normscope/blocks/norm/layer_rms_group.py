@@ -202,6 +202,7 @@ class GroupNorm(Norm, nn.GroupNorm):  # type: ignore[misc]
             )
         self.sizes = sizes
         self._plans.clear()
+        self._calls.clear()
 
     def _check_plan(self, plan: Plan) -> None:
         # As torch: an error only if the whole tensor, including the batch, has one value per group.

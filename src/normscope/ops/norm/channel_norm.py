@@ -11,7 +11,6 @@ from torch import Tensor
 
 from normscope.ops.buffers import (
     addresses,
-    empty_float32,
     empty_float64,
     match_layout,
     match_parameter,
@@ -80,7 +79,7 @@ def _backward(
     """Return the gradients of input, gain and bias."""
     given, weight, bias, mask, means, squares = saved
     x, gain, mask = _kernel_inputs(config, given, weight, mask)
-    dx, dweight, dbias = torch.empty_like(x), empty_float32(config.channels), empty_float32(config.channels)
+    dx, dweight, dbias = torch.empty_like(x), torch.empty_like(gain), torch.empty_like(gain)
     counts, numbers = None, 2 * config.batch
     if config.memory_format == "channels_last":
         counts = empty_float64(config.batch).fill_(config.spatial)

@@ -4,10 +4,14 @@ Fused norms are over contiguous rows (`row_norm`), or over channels, contiguous 
 other scope runs the reference.
 """
 
+import math
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
 from normscope.ops import registry
+from normscope.ops.buffers import any_requires_grad
 from normscope.ops.kernel_mode import Backend
 from normscope.ops.norm import memory_layout, reference, torch_norm
 from normscope.ops.norm.channel_norm import CHANNEL_NORM, ChannelNormConfig
@@ -16,6 +20,68 @@ from normscope.ops.norm.row_norm import ROW_NORM, RowNormConfig
 from normscope.ops.norm.statistic import Statistic
 from normscope.ops.symbolic_sizes import is_known
 from normscope.scope import Plan
+
+_LONG_PLANE = 1024
+"""A longer row without a gain is normalized as a channel: all of it is scaled by one number."""
+
+
+class ShortCall(NamedTuple):
+    """What `normalize` does with plain tensors (`kernel_mode.is_plain`) of one shape: finding it out takes longer."""
+
+    row: tuple[int, ...]
+    """The sizes of the last dimensions, if the norm is over them."""
+    layout: memory_layout.ChannelLayout | None
+    """The channels, if kernels run over them."""
+    count: int
+    centered: bool
+    small: bool
+    """Whether torch may normalize the rows, and whether it does so even if gain or bias get a gradient."""
+    tiny: bool
+
+    def __call__(self, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
+        row, layout, count, centered, small, tiny = self
+        if small:  # as `registry.layer_norm_is_torchs`
+            if not any_requires_grad(weight, bias):
+                return torch.layer_norm(x, row, weight, bias, eps, False)
+            if tiny:
+                return torch_norm.layer_norm(x, row, weight, bias, eps)
+        y: Tensor
+        if layout is None:
+            y = ROW_NORM("fused", RowNormConfig(count, eps, centered), x, None, weight, bias, None)[0]
+            return y
+        if not row and centered and registry.channel_norm_is_torchs(x, layout, weight, bias):
+            batch, channels, spatial, group_size = layout[1:5]
+            if layout.across_batch:
+                view = x.reshape(batch, channels, spatial)
+                return torch.batch_norm(view, weight, bias, None, None, True, 0.0, eps, False).reshape(x.shape)
+            sizes = batch, channels, spatial, channels // group_size
+            return torch.native_group_norm(x, weight, bias, *sizes, eps)[0]
+        config = ChannelNormConfig(*layout, eps, centered, channels_last=False)
+        y = CHANNEL_NORM("fused", config, x, weight, bias, None, None, None)[0]
+        return y
+
+
+def short_call(
+    plan: Plan, statistic: Statistic, broadcast_shape: tuple[int, ...], parameter_shape: tuple[int, ...] | None
+) -> ShortCall | None:
+    """Return the short call for a shape; None if the norm of such tensors is neither over rows nor over channels."""
+    if not statistic.has_kernels or not plan.shape or 0 in plan.shape:
+        return None
+    row: tuple[int, ...] = ()
+    numbers, small = math.prod(plan.shape), False
+    if memory_layout.is_row_norm(plan.split_shape, plan.roles, broadcast_shape):
+        while math.prod(row) < plan.count or not row:
+            row = plan.shape[-1 - len(row) :]
+        if math.prod(row) != plan.count or (parameter_shape is not None and row != parameter_shape):
+            return None
+        small = statistic.centers and numbers < registry.SMALL
+        if parameter_shape is not None or plan.count <= _LONG_PLANE:
+            return ShortCall(row, None, plan.count, statistic.centers, small, registry.is_tiny(numbers, row))
+    order = tuple(range(len(plan.split_shape)))
+    layout = memory_layout.channel_layout(plan.split_shape, plan.roles, broadcast_shape, order)
+    if layout is None or (parameter_shape is not None and len(parameter_shape) != 1):
+        return None
+    return ShortCall(row, layout, plan.count, statistic.centers, small, tiny=False)
 
 
 def normalize(
@@ -120,7 +186,7 @@ def _normalize_rows(
 
 def _is_single_plane(plan: Plan, affine: Affine) -> bool:
     """Return whether rows are long and have no gain: each is scaled by one number, as a channel is."""
-    return affine.weight is None and affine.bias is None and is_known(plan.count > 1024)
+    return affine.weight is None and affine.bias is None and is_known(plan.count > _LONG_PLANE)
 
 
 def _is_row_mask(mask: Tensor, plan: Plan) -> bool:

@@ -9,8 +9,6 @@ import torch
 from torch import Tensor
 
 from normscope.ops.buffers import (
-    address,
-    empty_float32,
     empty_float64,
     match_parameter,
     parameter_or,
@@ -43,14 +41,16 @@ def _forward(config: RowNormConfig, *tensors: Any) -> tuple[Tensor | None, ...]:
     shift = parameter_or(0.0, bias, d)
     branch, mask = branch if branch is None else branch.contiguous(), mask if mask is None else mask.contiguous()
     total = None if branch is None else torch.empty_like(wide)
-    y, rows = torch.empty_like(wide), wide.numel() // d
+    y, numbers = torch.empty_like(wide), wide.numel()
+    rows = numbers // d
     means = empty_float64(rows) if centered else None
     arrays = (
-        wide.data_ptr(), address(branch), address(total), gain.data_ptr(), shift.data_ptr(), address(mask),
-        y.data_ptr(), address(means),
+        wide.data_ptr(), 0 if branch is None else branch.data_ptr(), 0 if total is None else total.data_ptr(),
+        gain.data_ptr(), shift.data_ptr(), 0 if mask is None else mask.data_ptr(), y.data_ptr(),
+        0 if means is None else means.data_ptr(),
     )  # fmt: skip
     options = rows, d, eps, centered, mask is not None, branch is not None, bias is not None
-    run_kernel("row_norm", "forward", thread_pool_for(wide.numel()), arrays, options)
+    run_kernel("row_norm", "forward", thread_pool_for(numbers), arrays, options)
     return y if wide.dtype == x.dtype else y.to(x.dtype), total, means
 
 
@@ -65,19 +65,22 @@ def _backward(
     x, gain, g = to_contiguous_float32(given), parameter_or(1.0, weight, d), to_contiguous_float32(g)
     residual_grad = None if residual_grad is None else to_contiguous_float32(residual_grad)
     mask = None if mask is None else mask.contiguous()
-    dx, rows, pool = torch.empty_like(x), x.numel() // d, thread_pool_for(x.numel())
-    dweight, dbias = empty_float32(d) if needed[1] else None, empty_float32(d) if needed[2] else None
-    kernel, blocks = "backward", min(16, -(-rows // 32))  # depends on the rows alone, for deterministic results
+    dx, total = torch.empty_like(x), x.numel()
+    rows, pool = total // d, thread_pool_for(total)
+    dweight, dbias = torch.empty_like(gain) if needed[1] else None, torch.empty_like(gain) if needed[2] else None
+    kernel, blocks = "backward", 16 if rows > 480 else -(-rows // 32)  # by the rows alone, for deterministic results
     numbers = 2 * blocks * d if needed[1] or needed[2] else 0
     if d >= LONG_ROW:
         kernel, numbers = "long_rows_backward", 4 * rows + 1
     workspace = empty_float64(numbers)
     arrays = (
-        x.data_ptr(), gain.data_ptr(), address(mask), address(means), g.data_ptr(), address(residual_grad),
-        dx.data_ptr(), workspace.data_ptr(),
+        x.data_ptr(), gain.data_ptr(), 0 if mask is None else mask.data_ptr(),
+        0 if means is None else means.data_ptr(), g.data_ptr(),
+        0 if residual_grad is None else residual_grad.data_ptr(), dx.data_ptr(), workspace.data_ptr(),
     )  # fmt: skip
+    results = 0 if dweight is None else dweight.data_ptr(), 0 if dbias is None else dbias.data_ptr()
     options = blocks, rows, d, eps, centered, needed[1], needed[2], mask is not None, residual_grad is not None
-    run_kernel("row_norm_backward", kernel, pool, arrays, (address(dweight), address(dbias)), options)
+    run_kernel("row_norm_backward", kernel, pool, arrays, results, options)
     dx = dx if given.dtype == torch.float32 else dx.to(given.dtype)
     return dx, match_parameter(dweight, weight), match_parameter(dbias, bias)
 

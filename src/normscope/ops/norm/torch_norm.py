@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from normscope.ops import registry
+from normscope.ops.buffers import any_requires_grad
 from normscope.ops.norm.memory_layout import ChannelLayout, channel_layout, is_row_norm
 from normscope.ops.norm.reference import Affine, NormStatistics
 from normscope.ops.norm.statistic import RMS, STANDARDIZE, Statistic
@@ -37,10 +39,21 @@ def _normalize_rows(x: Tensor, plan: Plan, statistic: Statistic, eps: float, aff
     rows = x if x.dim() and is_known(x.shape[-1] == plan.count) else x.reshape(-1, plan.count)
     weight, bias, shape = _flat(affine.weight), _flat(affine.bias), (plan.count,)
     if statistic == STANDARDIZE:
-        return _like(F.layer_norm(rows, shape, weight, bias, eps), x)
+        return _like(layer_norm(rows, shape, weight, bias, eps), x)
     if statistic == RMS and bias is None:
         return _like(F.rms_norm(rows, shape, weight, eps), x)
     return None
+
+
+def layer_norm(x: Tensor, row: tuple[int, ...], weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
+    """Run F.layer_norm; for a few rows of a CPU, with gradients of gain or bias, the same as a norm of one group.
+
+    Those of native_group_norm, with a number of the row as a channel of one position, do not depend on the threads.
+    """
+    if x.is_cpu and registry.is_tiny(x.numel(), row) and any_requires_grad(weight, bias):
+        y: Tensor = torch.native_group_norm(x, weight, bias, x.numel() // row[0], row[0], 1, 1, eps)[0]
+        return y
+    return torch.layer_norm(x, row, weight, bias, eps)
 
 
 def normalize_with_statistics(
@@ -106,4 +119,5 @@ def _repeated(parameter: Tensor | None, layout: ChannelLayout) -> Tensor | None:
 
 
 def _like(y: Tensor, x: Tensor) -> Tensor:
-    return y.reshape(x.shape).to(x.dtype)  # under autocast, torch's norms return float32
+    # Under autocast, torch's norms return float32.
+    return y if y.shape == x.shape and y.dtype == x.dtype else y.reshape(x.shape).to(x.dtype)
