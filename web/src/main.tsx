@@ -1,0 +1,5 @@
+import { render } from "preact";
+import "./base.css";
+import { Shell } from "./shell";
+
+render(<Shell />, document.getElementById("app")!);
