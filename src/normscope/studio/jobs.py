@@ -88,7 +88,7 @@ class Jobs:
                 raise ConfigError(
                     f"{MAX_RUNNING} jobs are running: {', '.join(job.subject for job in running)}\nfix: stop one first"
                 )
-            output = tempfile.TemporaryFile()
+            output = tempfile.TemporaryFile()  # noqa: SIM115, open as long as the job
             # A session of its own: Ctrl-C in the terminal reaches the server only, which then stops its jobs in order.
             process = subprocess.Popen(
                 [sys.executable, "-m", "normscope", *arguments],

@@ -1,3 +1,5 @@
-export default function View() {
-  return <h1>block</h1>;
+import { t } from "../i18n";
+
+export default function BlockView() {
+  return <h1>{t("block.title")}</h1>;
 }

@@ -1,3 +1,5 @@
-export default function View() {
-  return <h1>embedding</h1>;
+import { t } from "../i18n";
+
+export default function EmbeddingView() {
+  return <h1>{t("embedding.title")}</h1>;
 }

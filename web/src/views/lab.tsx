@@ -1,3 +1,5 @@
-export default function View() {
-  return <h1>lab</h1>;
+import { t } from "../i18n";
+
+export default function LabView() {
+  return <h1>{t("lab.title")}</h1>;
 }

@@ -1,3 +1,5 @@
-export default function View() {
-  return <h1>playground</h1>;
+import { t } from "../i18n";
+
+export default function PlaygroundView() {
+  return <h1>{t("playground.title")}</h1>;
 }

@@ -1,3 +1,5 @@
-export default function View() {
-  return <h1>runs</h1>;
+import { t } from "../i18n";
+
+export default function RunsView() {
+  return <h1>{t("runs.title")}</h1>;
 }

@@ -1,3 +1,5 @@
-export default function View() {
-  return <h1>scope</h1>;
+import { t } from "../i18n";
+
+export default function ScopeView() {
+  return <h1>{t("scope.title")}</h1>;
 }

@@ -1,3 +1,5 @@
-export default function View() {
-  return <h1>xray</h1>;
+import { t } from "../i18n";
+
+export default function XrayView() {
+  return <h1>{t("xray.title")}</h1>;
 }
