@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 CORE := .venv/.core
 DEV := .venv/.dev
 # The studio's page, built from web/ by Node.js. Only `make studio` and the browser tests need it.
-PAGE := src/normscope/studio/static/index.html
+PAGE := src/normscope/studio/static/export.html
 NODE_MODULES := web/node_modules/.package-lock.json
 
 # Without .pyc files torch takes three times as long to import.
