@@ -1,11 +1,11 @@
 /** The residual stream of a preset or a run: choose a part to see its formula, its code and its numbers on a token. */
 import "./block.css";
 import { useComputed, useSignal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
 import { ErrorBox } from "../../components/error-box";
 import { useResult } from "../../components/use-result";
 import { t } from "../../i18n";
 import { Changes } from "./changes";
+import { Diagram } from "./diagram";
 import { PartDetails } from "./part-details";
 import type { BlockAnswer, BlockOptions } from "./types";
 
@@ -146,29 +146,5 @@ function Tokens(props: { tokens: string[]; selected: number; onSelect: (index: n
         </button>
       ))}
     </div>
-  );
-}
-
-/** The drawing. Its boxes can be clicked; the list of parts does the same for the keyboard. */
-function Diagram({ svg, selected, onSelect }: { svg: string; selected: string; onSelect: (name: string) => void }) {
-  const holder = useRef<HTMLDivElement>(null);
-  useEffect(() => {
-    // The SVG is made by normscope's renderer, which escapes every label.
-    holder.current!.innerHTML = svg;
-  }, [svg]);
-  useEffect(() => {
-    holder.current!.querySelectorAll<SVGElement>("[data-module]").forEach((box) => {
-      box.classList.toggle("selected", box.dataset.module === selected);
-    });
-  }, [svg, selected]);
-  return (
-    <div
-      ref={holder}
-      class="diagram scroll"
-      onClick={(event) => {
-        const name = (event.target as SVGElement).closest<SVGElement>("[data-module]")?.dataset.module;
-        if (name !== undefined) onSelect(name);
-      }}
-    />
   );
 }
