@@ -3,13 +3,12 @@
 from pathlib import Path
 
 import pytest
-
-from normscope.errors import NormscopeError
-from normscope.studio.jobs import Jobs
-from normscope.studio.security import Guard
-from normscope.studio.state import Studio
 from starlette.responses import PlainTextResponse
 from starlette.testclient import TestClient
+
+from normscope.errors import NormscopeError
+from normscope.studio.security import Guard
+from normscope.studio.state import Studio
 
 TOKEN, PORT = "secret", 8000
 GOOD = {"authorization": f"Bearer {TOKEN}"}
@@ -62,7 +61,9 @@ def test_page_may_only_talk_to_its_server() -> None:
     assert "http" not in policy
 
 
-@pytest.mark.parametrize("name", ["..", ".", "", "/etc", "../outside", "inside/../../outside", "link", "a\0b", "x" * 999])
+@pytest.mark.parametrize(
+    "name", ["..", ".", "", "/etc", "../outside", "inside/../../outside", "link", "a\0b", "x" * 999]
+)
 def test_runs_are_named_not_paths(tmp_path: Path, name: str) -> None:
     outside, runs = tmp_path / "outside", tmp_path / "runs"
     for folder in (outside, runs):
@@ -71,4 +72,4 @@ def test_runs_are_named_not_paths(tmp_path: Path, name: str) -> None:
         (outside / file).write_text("{}")
     (runs / "link").symlink_to(outside)
     with pytest.raises(NormscopeError, match="there is no run"):
-        Studio(runs, Jobs()).run_folder(name)
+        Studio(runs).run_folder(name)

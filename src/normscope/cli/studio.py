@@ -8,8 +8,9 @@ from typing import Annotated
 
 import tyro
 
-from normscope.cli.options import Flag, Int, read_arguments
+from normscope.cli.options import Flag, Folder, Int, read_arguments
 from normscope.errors import ConfigError
+from normscope.lab.results.outcome import DEFAULT_FOLDER
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,9 @@ class Studio:
 
     runs: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="[FOLDER]")] = Path("runs")
     """Folder of the runs."""
+
+    lab: Folder = DEFAULT_FOLDER
+    """Folder of the lab's results."""
 
     port: Int = 0
     """Port to listen on; 0 for a free one."""
@@ -41,4 +45,4 @@ def main(arguments: Sequence[str]) -> None:
         if not command.no_browser:
             webbrowser.open(address)
 
-    open_studio(command.runs, port=command.port, on_ready=on_ready)
+    open_studio(command.runs, lab=command.lab, port=command.port, on_ready=on_ready)

@@ -6,7 +6,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Literal
@@ -18,6 +19,7 @@ MAX_RUNNING = 2
 MAX_OUTPUT = 64 * 2**10
 """Bytes of output shown of a job."""
 STOP_SECONDS = 30.0
+WATCH_SECONDS = 0.3
 
 JobStatus = Literal["running", "done", "stopped", "failed"]
 
@@ -59,6 +61,19 @@ class Job:
         self.stop_requested = True
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
+
+
+def watch(job: Job) -> Iterator[dict[str, str]]:
+    """What a job prints and its status, whenever they change, until it has ended."""
+    last = None
+    while True:
+        now = {"status": job.status, "output": job.output()}
+        if now != last:
+            yield now
+        if now["status"] != "running":
+            return
+        last = now
+        time.sleep(WATCH_SECONDS)
 
 
 class Jobs:

@@ -16,6 +16,7 @@ from starlette.staticfiles import StaticFiles
 
 from normscope.checks import as_path
 from normscope.errors import ConfigError, FileError
+from normscope.lab.results.outcome import DEFAULT_FOLDER
 from normscope.studio import views
 from normscope.studio.endpoints import routes
 from normscope.studio.security import Guard
@@ -27,6 +28,7 @@ HOST = "127.0.0.1"
 def open_studio(
     runs: str | Path = "runs",
     *,
+    lab: str | Path = DEFAULT_FOLDER,
     port: int = 0,
     on_ready: Callable[[str], None] | None = None,
 ) -> None:
@@ -34,10 +36,11 @@ def open_studio(
 
     Args:
         runs: Folder of the runs to show, and of those that are started from the page.
+        lab: Folder of the lab's results.
         port: Port to listen on; 0 for a free one.
         on_ready: Called with the address, which contains the token, when the server accepts connections.
     """
-    server = StudioServer(runs, port)
+    server = StudioServer(runs, lab, port)
     if on_ready is not None:
         on_ready(server.address)
     server.run()
@@ -47,11 +50,11 @@ class StudioServer:
     """A server that listens on the loopback interface; `run` serves until Ctrl-C or `stop`.
 
     Args:
-        runs, port: See `open_studio`.
+        runs, lab, port: See `open_studio`.
     """
 
-    def __init__(self, runs: str | Path, port: int = 0) -> None:
-        self.state = Studio(as_path(runs, "a folder of runs"))
+    def __init__(self, runs: str | Path, lab: str | Path = DEFAULT_FOLDER, port: int = 0) -> None:
+        self.state = Studio(as_path(runs, "a folder of runs"), as_path(lab, "a lab folder"))
         static_folder()
         self._listener = _listen(port)
         token, port = secrets.token_urlsafe(24), self._listener.getsockname()[1]

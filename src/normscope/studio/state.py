@@ -7,6 +7,7 @@ from pathlib import Path
 
 from normscope.data.tokenizers import Tokenizer
 from normscope.errors import ConfigError
+from normscope.lab.results.outcome import DEFAULT_FOLDER
 from normscope.models.gpt import GPT
 from normscope.runs.run import Run, is_run
 from normscope.studio.jobs import Jobs
@@ -21,9 +22,11 @@ class Studio:
 
     Args:
         runs: Folder of the runs. Requests name runs in it, never paths.
+        lab: Folder of the lab's results.
     """
 
     runs: Path
+    lab: Path = DEFAULT_FOLDER
     jobs: Jobs = field(default_factory=Jobs)
     _models: OrderedDict[tuple[Path, int], tuple[GPT, Tokenizer]] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -34,6 +37,10 @@ class Studio:
         if name not in known:
             raise ConfigError(f"there is no run {name!r}\nfix: choose one of the list")
         return known[name]
+
+    def run_names(self) -> list[str]:
+        """The names of the runs."""
+        return [path.name for path in self._run_folders()]
 
     def load(self, name: str, checkpoint: str | int = "best") -> tuple[GPT, Tokenizer]:
         """The model of a run and its tokenizer; the last few stay in memory."""
