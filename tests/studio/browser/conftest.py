@@ -1,4 +1,4 @@
-"""A real browser on a running studio. Without Chromium or a built page these tests are skipped, and the summary says so.
+"""A real browser on a running studio. Without Chromium or a built page these tests are skipped; the summary says so.
 
 NORMSCOPE_BROWSER names the browser; with NORMSCOPE_REQUIRE_BROWSER=1, as in CI, a skip is a failure.
 """
