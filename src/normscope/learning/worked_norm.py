@@ -26,7 +26,7 @@ from normscope.ops.norm.statistic import StatisticName
 from normscope.scope import Plan, Scope
 from normscope.scope.grammar import SplitDimension
 
-MAX_VALUES = 1024
+MAX_VALUES = 512
 """Largest tensor that is worked through value by value."""
 
 

@@ -35,6 +35,10 @@ class Studio:
             raise ConfigError(f"there is no run {name!r}\nfix: choose one of the list")
         return known[name]
 
+    def run_names(self) -> list[str]:
+        """The names of all runs."""
+        return [path.name for path in self._run_folders()]
+
     def load(self, name: str, checkpoint: str | int = "best") -> tuple[GPT, Tokenizer]:
         """The model of a run and its tokenizer; the last few stay in memory."""
         run = Run.open(self.run_folder(name))

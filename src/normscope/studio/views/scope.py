@@ -1,5 +1,6 @@
 """The tab "Scope": which values share statistics, and every step of a norm on them."""
 
+import itertools
 import math
 from typing import Annotated, Any, get_args
 
@@ -17,6 +18,7 @@ from normscope.learning.worked_norm import (
 )
 from normscope.ops.norm import reference
 from normscope.ops.norm.statistic import StatisticName
+from normscope.scope import Plan
 from normscope.studio.endpoints import Endpoint
 from normscope.studio.state import Studio
 
@@ -119,7 +121,9 @@ def layouts(studio: Studio, request: LayoutsRequest) -> dict[str, Any]:
         layout = LAYOUTS[name]
         worked = work_through_norm(values, layout, request.norm)
         found[name] = {
-            **{"axes": layout.axes, "shape": values.shape, "feature": layout.feature},
+            "axes": layout.axes,
+            "shape": values.shape,
+            "feature": layout.feature,
             "scope": worked.layer.scope.text,
             "values": values.flatten().tolist(),
             "groups": worked.groups.flatten().tolist(),
@@ -165,6 +169,7 @@ def _shown(worked: WorkedNorm, layout: Layout, mask: Tensor | None) -> dict[str,
         "eps": reference.default_eps(worked.x) if layer.eps is None else layer.eps,
         "count": plan.count,
         "groups": worked.groups.flatten(),
+        "group_names": _group_names(plan),
         "parameters": None if worked.parameters is None else worked.parameters.flatten(),
         "weight": None if layer.weight is None else layer.weight.flatten(),
         "bias": None if layer.bias is None else layer.bias.flatten(),
@@ -188,13 +193,22 @@ def _shown(worked: WorkedNorm, layout: Layout, mask: Tensor | None) -> dict[str,
         "same_as": [layer_title(name) for name in worked.same_as],
         "splits": [
             {
-                **{"name": split.name, "size": split.size, "sizes": split.sizes},
+                "name": split.name,
+                "size": split.size,
+                "sizes": split.sizes,
                 "same_as": [[layer_title(name) for name in names] for names in split.same_as],
             }
             for split in worked.splits
         ],
         "padding": None if real is None else _padding_effect(worked, real),
     }
+
+
+def _group_names(plan: Plan) -> list[str]:
+    """The index of each statistic along the kept axes: "n=0 g=1"."""
+    names = [plan.names[i] for i in plan.kept]
+    indices = itertools.product(*(range(size) for size in plan.statistics_shape))
+    return [" ".join(f"{name}={i}" for name, i in zip(names, index, strict=True)) for index in indices]
 
 
 def _padding_effect(worked: WorkedNorm, real: Tensor) -> dict[str, Any]:
