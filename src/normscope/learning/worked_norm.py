@@ -197,7 +197,7 @@ def _split_axes(scope: Scope, shape: Shape, sizes: Mapping[str, int]) -> dict[st
         rest = size
         for axis in dim.axes[:-1] if isinstance(dim, SplitDimension) else ():
             options = tuple(n for n in range(1, rest + 1) if rest % n == 0)
-            chosen = sizes.get(axis.name, options[len(options) // 2])
+            chosen = sizes.get(axis.name, options[(len(options) - 1) // 2])
             found[axis.name] = chosen, options
             rest = rest // chosen if chosen in options else rest
     return found

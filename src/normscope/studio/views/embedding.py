@@ -19,7 +19,7 @@ MAX_LINES, MAX_TOKENS = 8, 48
 """Sequences in the batch, and tokens in a sequence."""
 MAX_SHOWN_WIDTH = 16
 """Features shown of each vector."""
-NEW_WIDTH = 8
+NEW_WIDTH = 6
 """Embedding width of a table that is not a run's."""
 CHANNELS = 3
 
@@ -152,7 +152,7 @@ def image(studio: Studio, request: ImageRequest) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=32)
 def _new_vit(size: int, patch: int) -> ViT:
-    config = ViTConfig(image_size=size, patch=patch, channels=CHANNELS, width=NEW_WIDTH, heads=2, depth=1)
+    config = ViTConfig(image_size=size, patch=patch, channels=CHANNELS, width=NEW_WIDTH, heads=1, depth=1)
     return seeded(lambda: ViT(config))
 
 

@@ -4,7 +4,7 @@ import { Choice } from "../../components/choice";
 import { ErrorBox } from "../../components/error-box";
 import { useResult } from "../../components/use-result";
 import { t } from "../../i18n";
-import { format } from "../scope/cells";
+import { fixed } from "../scope/cells";
 import { colorAt, paint } from "./pixels";
 import { PixelEditor } from "./pixel-editor";
 import type { ImagePatches } from "./types";
@@ -156,7 +156,7 @@ function PatchValues({ image, patch }: { image: ImagePatches; patch: number }) {
                 c={channel} {name}
               </th>
               {image.patches[patch]!.slice(channel * perChannel, (channel + 1) * perChannel).map((value, i) => (
-                <td key={i}>{format(value, 2)}</td>
+                <td key={i}>{fixed(value)}</td>
               ))}
             </tr>
           ))}

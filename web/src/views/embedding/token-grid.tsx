@@ -52,7 +52,6 @@ export function TokenGrid({ batch, at, onMove }: { batch: TextBatch; at: Place; 
                       data-index={b * length + s}
                       class={["token", !isReal && "padding", id === chosen && "lit"].filter(Boolean).join(" ")}
                       aria-current={isChosen ? "true" : undefined}
-                      aria-label={`b=${b} s=${s}: ${text}, ${id}`}
                       tabIndex={isChosen ? 0 : -1}
                       onClick={() => onMove({ b, s })}
                       onFocus={() => !isChosen && onMove({ b, s })}
@@ -60,6 +59,9 @@ export function TokenGrid({ batch, at, onMove }: { batch: TextBatch; at: Place; 
                     >
                       <span>{text}</span>
                       <small>{id}</small>
+                      <span class="hidden">
+                        , b={b} s={s}
+                      </span>
                     </button>
                   </td>
                 );

@@ -1,6 +1,6 @@
 /** Vectors as rows of a table: numbers, tinted by their sign and size. */
 import type { ComponentChildren } from "preact";
-import { format } from "../scope/cells";
+import { fixed } from "../scope/cells";
 
 export interface VectorRow {
   key: string | number;
@@ -52,7 +52,7 @@ export function VectorTable(props: {
                 class={props.isLit(i, d) ? "lit" : undefined}
                 style={`--strength: ${Math.round((Math.abs(value) / largest) * 42)}%; --tint: var(${value < 0 ? "--series-b" : "--series-a"})`}
               >
-                {format(value, 2)}
+                {fixed(value)}
               </td>
             ))}
             {props.width > shown && <td class="more">…</td>}

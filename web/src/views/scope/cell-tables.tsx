@@ -1,7 +1,7 @@
 /** The cells of a tensor as tables: the last two axes form a table, the others arrange the tables. */
 import { useRef } from "preact/hooks";
 import { t } from "../../i18n";
-import { cellName, coordinates, format, neighbor } from "./cells";
+import { cellName, coordinates, neighbor, short } from "./cells";
 
 export interface CellTablesProps {
   shape: number[];
@@ -16,7 +16,6 @@ export interface CellTablesProps {
   onSelect: (index: number) => void;
   onHover: (index: number | null) => void;
   label: string;
-  digits?: number;
 }
 
 export function CellTables(props: CellTablesProps) {
@@ -96,7 +95,7 @@ function Cell(props: CellTablesProps & { index: number }) {
   const isLit = group === props.lit;
   const isPadding = props.mask ? !props.mask[index] : false;
   const notes = [isLit && t("scope.cell.lit"), isPadding && t("scope.cell.padding")].filter(Boolean).join(", ");
-  const number = format(props.values[index], props.digits ?? 2);
+  const number = short(props.values[index]!);
   return (
     <button
       type="button"

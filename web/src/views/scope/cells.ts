@@ -42,7 +42,19 @@ export function cellName(index: number, shape: number[], axes: string[]): string
     .join(" ");
 }
 
-/** A number in a table: as many digits as are useful, without an empty fraction. */
+/** A number in a cell: short, small numbers as zero. */
+export function short(value: number, digits = 2): string {
+  if (Math.abs(value) >= 1e5) return format(value);
+  return String(Number(value.toFixed(digits))).replace("-", "−");
+}
+
+/** A number with a fixed number of decimals, to stand below others. */
+export function fixed(value: number, digits = 2): string {
+  const text = value.toFixed(digits);
+  return Number(text) === 0 ? text.replace("-", "") : text.replace("-", "−");
+}
+
+/** A number with as many digits as are useful, without an empty fraction. */
 export function format(value: number | null | undefined, digits = 4): string {
   if (value === null || value === undefined) return "–";
   if (value !== 0 && (Math.abs(value) >= 1e5 || Math.abs(value) < 10 ** -digits)) return value.toExponential(1);

@@ -62,7 +62,7 @@ function place(at: number[], shape: number[]): Vector3 {
 export class CubeScene {
   private readonly renderer: WebGLRenderer;
   private readonly scene = new Scene();
-  private readonly camera = new PerspectiveCamera(28, 1, 0.1, 500);
+  private readonly camera = new PerspectiveCamera(24, 1, 0.1, 500);
   private readonly controls: OrbitControls;
   private mesh: InstancedMesh | null = null;
   private cells: CubeCells | null = null;
@@ -163,7 +163,7 @@ export class CubeScene {
       shape,
     );
     this.middle = last.clone().multiplyScalar(0.5);
-    this.half = new Vector3(Math.abs(last.x), Math.abs(last.y), Math.abs(last.z)).multiplyScalar(0.5).addScalar(1.2);
+    this.half = new Vector3(Math.abs(last.x), Math.abs(last.y), Math.abs(last.z)).multiplyScalar(0.5).addScalar(0.8);
   }
 
   private look(angles: Spherical): void {

@@ -85,7 +85,8 @@ function Tensor({ offer, worked, settings, stale }: TensorProps) {
           <h2>{t("scope.tensor")}</h2>
           <p class="counted">
             <span class="mono">{worked.reads.join(" ")}</span> · {counted}
-            {same.length > 0 && ` · ${t("scope.same-as", { names: same.join(", ") })}`}
+            {stale && <strong> · {t("scope.stale", { scope: worked.scope })}</strong>}
+            {!stale && same.length > 0 && ` · ${t("scope.same-as", { names: same.join(", ") })}`}
           </p>
           <Cube
             cells={{ shape, axes, groups, mask, lit, selected }}

@@ -65,7 +65,7 @@ function Side(props: {
       </p>
       <CellTables
         {...{ shape: example.shape, axes: example.axes, values: example.values, groups: example.groups }}
-        {...{ mask: null, lit: example.groups[at] ?? null, selected: at, digits: 1 }}
+        {...{ mask: null, lit: example.groups[at] ?? null, selected: at }}
         label={props.title}
         onSelect={props.onSelect}
         onHover={props.onHover}
