@@ -114,10 +114,11 @@ def layouts(studio: Studio, request: LayoutsRequest) -> dict[str, Any]:
     x = example_values(shape)
     indices = torch.arange(x.numel()).reshape(shape)
     found: dict[str, Any] = {}
-    for name, (values, places) in {
+    arranged: dict[LayoutName, tuple[Tensor, Tensor]] = {
         "image": (x, indices),
         "text": (x.flatten(2).transpose(1, 2), indices.flatten(2).transpose(1, 2)),
-    }.items():
+    }
+    for name, (values, places) in arranged.items():
         layout = LAYOUTS[name]
         worked = work_through_norm(values, layout, request.norm)
         found[name] = {

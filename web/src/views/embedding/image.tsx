@@ -24,6 +24,7 @@ export function ImageSection() {
       {data ? (
         <Patches
           image={data}
+          size={patch.value ?? data.patch}
           onPatch={(size) => (patch.value = size)}
           onPaint={(pixel, color) => (pixels.value = paint(pixels.peek() ?? data.pixels, data.size, pixel, color))}
           onReset={() => (pixels.value = null)}
@@ -37,12 +38,14 @@ export function ImageSection() {
 
 interface PatchesProps {
   image: ImagePatches;
+  /** The chosen patch size, which the image has once the server has answered. */
+  size: number;
   onPatch: (size: number) => void;
   onPaint: (pixel: number, color: string) => void;
   onReset: () => void;
 }
 
-function Patches({ image, onPatch, onPaint, onReset }: PatchesProps) {
+function Patches({ image, size, onPatch, onPaint, onReset }: PatchesProps) {
   const chosen = useSignal(0);
   const color = useSignal("#b4232c");
   const at = Math.min(chosen.value, image.patches.length - 1);
@@ -52,9 +55,9 @@ function Patches({ image, onPatch, onPaint, onReset }: PatchesProps) {
       <div class="row">
         <Choice
           label={t("embedding.patch")}
-          value={String(image.patch)}
-          options={image.patch_sizes.map((size) => ({ value: String(size), label: `${size} × ${size}` }))}
-          onChange={(size) => onPatch(Number(size))}
+          value={String(size)}
+          options={image.patch_sizes.map((n) => ({ value: String(n), label: `${n} × ${n}` }))}
+          onChange={(chosen) => onPatch(Number(chosen))}
         />
         <label class="field">
           {t("embedding.color")}

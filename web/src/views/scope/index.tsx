@@ -41,11 +41,13 @@ function Workbench({ offer }: { offer: Offer }) {
       <Controls {...{ offer, settings }} worked={result.data} error={result.error} />
       {!scopeError(result.error) && <ErrorBox error={result.error} />}
       {result.data ? (
-        <Tensor offer={offer} worked={result.data} settings={settings} stale={result.error !== null} />
+        <>
+          <Tensor offer={offer} worked={result.data} settings={settings} stale={result.error !== null} />
+          <SideBySide norm={named} />
+        </>
       ) : (
         <p class="loading">{t("shell.loading")}</p>
       )}
-      <SideBySide norm={named} />
     </div>
   );
 }
