@@ -54,6 +54,7 @@ export function Controls({ offer, settings, worked, error }: ControlsProps) {
           error={error}
           onInput={(scope) => change({ norm: null, scope, weight: {}, bias: {} })}
         />
+        <ScopeMessage error={scopeError(error)} />
         <Choice
           label={t("scope.statistic")}
           value={now.norm === null ? now.statistic : worked?.centers === false ? "rms" : "standardize"}
@@ -82,7 +83,6 @@ export function Controls({ offer, settings, worked, error }: ControlsProps) {
           ))}
         </fieldset>
       </div>
-      <ScopeMessage error={scopeError(error)} />
       {/* Reserved space: choosing a norm with a slider moves nothing. */}
       <div class="row switches">
         <label>
