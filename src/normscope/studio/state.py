@@ -39,7 +39,7 @@ class Studio:
         return known[name]
 
     def run_names(self) -> list[str]:
-        """The names of the runs."""
+        """The names of all runs."""
         return [path.name for path in self._run_folders()]
 
     def load(self, name: str, checkpoint: str | int = "best") -> tuple[GPT, Tokenizer]:
