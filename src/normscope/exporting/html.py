@@ -15,6 +15,7 @@ import base64
 import html
 import json
 import re
+from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
@@ -23,6 +24,7 @@ import torch
 from torch import Tensor
 
 from normscope._version import __version__
+from normscope.data.tokenizers import Tokenizer
 from normscope.errors import ConfigError, FileError, NonFiniteError
 from normscope.exporting.html_support import norm_tables, tokenizer_content
 from normscope.generate.decoder import pack
@@ -36,6 +38,8 @@ from normscope.storage.json_files import FileFormat
 PAGE_FORMAT = FileFormat(1)
 MAX_WEIGHT_BYTES = 384 * 2**20
 """Browsers limit the length of a string to 2^29 characters; base64 has 4 for 3 bytes."""
+TEMPLATE_PATH = "studio/static/export.html"
+"""Built by `make studio`, with the studio's own page."""
 _PLACES = ("title", "model", "weights")
 _STATISTICS = ("loss", "bits_per_byte")
 
@@ -48,26 +52,42 @@ def html_page(run: Run, checkpoint: str | int, weights: str) -> bytes:
         checkpoint: "best", "last", or a saved step.
         weights: "int8" or "float32".
     """
-    template = _template()  # first: without it nothing else is needed
+    template = read_template()  # first: without it nothing else is needed
     model, step = run.load_model(checkpoint)
-    tokenizer = run.tokenizer()
+    content = {"facts": _facts(run, step, model), "prompt": run.config.prompt}
+    return fill_template(template, model, run.tokenizer(), weights, content)
+
+
+def fill_template(
+    template: bytes, model: GPT, tokenizer: Tokenizer, weights: str, content: Mapping[str, Any]
+) -> bytes:
+    """Return the page of a model.
+
+    Args:
+        template: The page without a model.
+        model: The model.
+        tokenizer: Its tokenizer.
+        weights: "int8" or "float32".
+        content: Facts about the run, and its prompt.
+    """
+    norms, tokenizer_file = norm_tables(model), tokenizer_content(tokenizer)  # which refuse before anything is packed
     tensors, data = pack_tensors(model, weights)
-    content = {
-        "format": PAGE_FORMAT.version,
-        "normscope": __version__,
-        "facts": _facts(run, step, model),
-        "prompt": run.config.prompt,
-        "config": config_to_json(model.config),
-        "norms": norm_tables(model),
-        "tokenizer": tokenizer_content(tokenizer),
-        "vocab_size": tokenizer.vocab_size,
-        "eos_token_id": tokenizer.eos_token_id,
-        "weights": weights,
-        "tensors": tensors,
-    }
     filled = {
-        "title": html.escape(run.folder.resolve().name).encode(errors="replace"),
-        "model": script_json(content),
+        "title": html.escape(content["facts"]["name"]).encode(),
+        "model": script_json(
+            {
+                "format": PAGE_FORMAT.version,
+                "normscope": __version__,
+                **content,
+                "config": config_to_json(model.config),
+                "norms": norms,
+                "tokenizer": tokenizer_file,
+                "vocab_size": tokenizer.vocab_size,
+                "eos_token_id": tokenizer.eos_token_id,
+                "weights": weights,
+                "tensors": tensors,
+            }
+        ),
         "weights": base64.b64encode(data),
     }
     # Split rather than replaced one by one: the name of a run may contain what looks like another place.
@@ -148,9 +168,9 @@ def _finite(value: Any) -> float | None:
     return found if np.isfinite(found) else None
 
 
-def _template() -> bytes:
+def read_template() -> bytes:
     """The built page, without a model."""
-    path = files("normscope") / "studio" / "static" / "export.html"
+    path = files("normscope") / TEMPLATE_PATH
     if not path.is_file():
         raise FileError("the page has not been built\nfix: make studio (needs Node.js), or install the wheel")
     template = path.read_bytes()

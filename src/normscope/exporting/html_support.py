@@ -68,6 +68,8 @@ def tokenizer_content(tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def _check_byte_level_bpe(content: dict[str, Any]) -> None:
+    from normscope.data.tokenizers.huggingface import bytes_to_unicode  # needs the library, and so does this tokenizer
+
     model, splitter, decoder = (content.get(name) or {} for name in ("model", "pre_tokenizer", "decoder"))
     for name, value, allowed in (
         ("model.type", model.get("type", "BPE"), ("BPE",)),
@@ -87,6 +89,9 @@ def _check_byte_level_bpe(content: dict[str, Any]) -> None:
     plain = [token["content"] for token in content["added_tokens"] if not token["special"]]
     if plain:
         raise _unsupported_tokenizer(f"added_tokens that are not special, such as {plain[0]!r:.60}")
+    for byte, character in enumerate(bytes_to_unicode()):
+        if character not in model["vocab"]:
+            raise _unsupported_tokenizer(f"a vocabulary that lacks the byte 0x{byte:02X}")
 
 
 def _unsupported_tokenizer(what: str) -> ConfigError:
