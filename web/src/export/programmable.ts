@@ -32,7 +32,7 @@ export function programmable({ model, tokenizer }: Loaded) {
     /** The logits after a prompt of token ids. */
     logits: (tokens: number[]): number[] => {
       const sequence = new Sequence(model, tokens, tokenizer.vocabSize, tokenizer.eos);
-      while (sequence.advance());
+      while (sequence.pending > 0) sequence.advance();
       return [...sequence.logits()];
     },
     generate: (options: Options = {}): Generated => {

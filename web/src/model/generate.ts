@@ -36,10 +36,14 @@ export class Sequence {
     this.cache = model.newCache(context);
   }
 
-  /** Feed the model the next token that it has not seen; whether there are more. */
-  advance(): boolean {
+  /** The number of tokens that the model has not seen. */
+  get pending(): number {
+    return this.tokens.length - this.windowStart - this.cache.length;
+  }
+
+  /** Feed the model the next token that it has not seen. */
+  advance(): void {
     this.model.advance(this.tokens[this.windowStart + this.cache.length]!, this.cache);
-    return this.windowStart + this.cache.length < this.tokens.length;
   }
 
   /** The logits after the last token of the window. */
@@ -66,10 +70,13 @@ export interface Step {
   finishReason: FinishReason | null;
 }
 
-/** Generate step by step; yields null after each token of the prompt, so that the caller can pause. */
+/** Generate step by step; yields null between the tokens of the prompt, so that the caller can pause. */
 export function* generate(sequence: Sequence, settings: GenerationSettings, stopToken: number): Generator<Step | null> {
   for (let count = 1; ; count++) {
-    while (sequence.advance()) yield null;
+    while (sequence.pending > 0) {
+      sequence.advance();
+      if (sequence.pending > 0) yield null;
+    }
     const logits = sequence.logits();
     const u = uniform(settings.seed, settings.sample, sequence.tokens.length);
     const token = sampleToken(logits, settings, u, sequence.seen);
