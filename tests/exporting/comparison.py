@@ -4,7 +4,7 @@
 
 Both continue the same prompts, at temperature 0 and at temperature 1 with the same seed. Rounding differs, since torch
 adds in another order than a browser: at temperature 1 a different token is possible where the random number is next to
-a boundary between two tokens. Each such case is listed, with its distance from the boundary.
+a boundary between two tokens. Each such case is listed.
 """
 
 import argparse
@@ -21,7 +21,8 @@ import torch
 import normscope
 from normscope.data.tokenizers import Tokenizer
 from normscope.generate.config import GenerationConfig
-from normscope.generate.sampling import uniform, unnormalized_probabilities
+from normscope.generate.sampling import sample_token, uniform
+from normscope.generate.sequence import TokenSequence
 from normscope.generate.tokens import generate_tokens
 from normscope.models.gpt import GPT
 from tests.exporting.browser import open_browser, open_page
@@ -39,12 +40,12 @@ class Difference:
     Args:
         prompt: Index of the prompt.
         position: Index among the generated tokens.
-        distance: Distance of the random number from the nearest boundary; 1 at temperature 0.
+        is_at_boundary: Whether another token is sampled if the random number changes by `BOUNDARY`.
     """
 
     prompt: int
     position: int
-    distance: float
+    is_at_boundary: bool
 
 
 def compare(
@@ -63,19 +64,21 @@ def compare(
         ends = [[*our.tokens, our.finish_reason], [*their["tokens"], their["finish_reason"]]]
         if ends[0] != ends[1]:
             same = next(k for k, pair in enumerate(zip(*ends, strict=False)) if pair[0] != pair[1])
-            found.append(Difference(i, same, _distance(model, [*prompts[i], *our.tokens[:same]], vocabulary, settings)))
+            sequence = TokenSequence(
+                prompts[i], prompt=i, sample=0, context=model.config.context, vocabulary=vocabulary, stop_tokens=(eos,)
+            )
+            for token in our.tokens[:same]:
+                sequence.append(token)
+            found.append(Difference(i, same, _is_at_boundary(model, sequence, vocabulary, GenerationConfig(**settings))))
     return found
 
 
-def _distance(model: GPT, tokens: list[int], vocabulary: int, settings: dict[str, Any]) -> float:
-    """How far the random number for the next token is from the nearest boundary between two tokens."""
-    config = GenerationConfig(**settings)
-    if config.temperature == 0 or len(tokens) > model.config.context:
-        return 1.0
+def _is_at_boundary(model: GPT, sequence: TokenSequence, vocabulary: int, config: GenerationConfig) -> bool:
     with torch.inference_mode():
-        logits = model(torch.tensor([tokens]))[0, -1].double().numpy()[:vocabulary]
-    cumulative = np.cumsum(unnormalized_probabilities(logits, config))
-    return float(np.abs(cumulative / cumulative[-1] - uniform(config.seed, 0, len(tokens))).min())
+        logits = model(torch.tensor([sequence.window]))[0, -1].double().numpy()[:vocabulary]
+    u = uniform(config.seed, sequence.sample, len(sequence.tokens))
+    draws = (min(max(u + step, 0.0), np.nextafter(1.0, 0.0)) for step in (-BOUNDARY, BOUNDARY))
+    return len({sample_token(logits, config, draw, sequence.seen) for draw in draws}) > 1
 
 
 def make_prompts(tokens: Sequence[int], count: int, longest: int, seed: int = 0) -> list[list[int]]:
@@ -115,7 +118,7 @@ def main() -> None:
                     f"{len(found)} different, {time.perf_counter() - start:.0f} s"
                 )
                 for one in found:
-                    print(f"  prompt {one.prompt}, token {one.position}: {one.distance:.1e} from a boundary")
+                    print(f"  {one}")
 
 
 if __name__ == "__main__":

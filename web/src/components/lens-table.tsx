@@ -31,12 +31,14 @@ export function LensTable({ rows, target }: { rows: LensRow[]; target: string })
               <td class="bar">
                 <span style={{ "--p": row.probability }} />
               </td>
-              <td class="top">
-                {row.top.map((one, i) => (
-                  <span key={i} class="chip" style={{ "--p": one.probability }}>
-                    <span class="mono">{visible(one.label)}</span> {formatProbability(one.probability)}
-                  </span>
-                ))}
+              <td>
+                <div class="chips">
+                  {row.top.map((one, i) => (
+                    <span key={i} class="chip" style={{ "--p": one.probability }}>
+                      <span class="mono">{visible(one.label)}</span> {formatProbability(one.probability)}
+                    </span>
+                  ))}
+                </div>
               </td>
             </tr>
           ))}

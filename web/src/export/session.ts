@@ -46,6 +46,7 @@ export class Session {
   readonly selected = signal<number | null>(null);
   private sequence: Sequence | null = null;
   private window: Window | null = null;
+  private texts = 0;
 
   constructor(readonly loaded: Loaded) {}
 
@@ -71,20 +72,21 @@ export class Session {
 
   async start(text: string, settings: GenerationSettings): Promise<void> {
     const { model, tokenizer } = this.loaded;
+    const own = ++this.texts;
     this.error.value = this.outcome.value = this.selected.value = null;
     try {
       const prompt = tokenizer.encode(text);
       this.sequence = new Sequence(model, prompt.length ? prompt : [tokenizer.eos], tokenizer.vocabSize, tokenizer.eos);
       this.running.value = true;
-      await this.run(this.sequence, settings);
+      await this.run(this.sequence, settings, () => this.running.value && this.texts === own);
     } catch (error) {
       this.error.value = error;
     } finally {
-      this.running.value = false;
+      if (this.texts === own) this.running.value = false;
     }
   }
 
-  private async run(sequence: Sequence, settings: GenerationSettings): Promise<void> {
+  private async run(sequence: Sequence, settings: GenerationSettings, goesOn: () => boolean): Promise<void> {
     const { tokenizer } = this.loaded;
     const stream = new DecodeStream(tokenizer);
     const prompt = sequence.tokens.length;
@@ -93,7 +95,7 @@ export class Session {
     const generating = generate(sequence, settings, tokenizer.eos);
     const start = performance.now();
     let reason: Outcome["reason"] = "stopped";
-    for (let painted = -Infinity; this.running.value; ) {
+    for (let painted = -Infinity; goesOn(); ) {
       const { value: step, done } = generating.next();
       if (done) break;
       if (step !== null) {
@@ -112,6 +114,7 @@ export class Session {
         painted = performance.now();
       }
     }
+    if (sequence !== this.sequence) return; // another text has been started
     const seconds = (performance.now() - start) / 1000;
     while (sequence.pending > 0) sequence.advance(); // so that the last token has attention, too
     this.window = { start: sequence.windowStart, cache: sequence.cache };

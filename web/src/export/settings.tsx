@@ -36,9 +36,14 @@ const LIMITS: Record<Exclude<keyof Typed, "seed">, Limits> = {
 export function Controls({ session, prompt }: { session: Session; prompt: Signal<string> }) {
   const typed = useSignal(DEFAULTS);
   const change = (name: keyof Typed) => (value: string) => (typed.value = { ...typed.value, [name]: value });
-  const start = (event?: Event) => {
-    event?.preventDefault();
-    void session.start(prompt.value, parse(typed.value));
+  const start = (event: Event) => {
+    event.preventDefault();
+    if (!session.running.value) void session.start(prompt.value, parse(typed.value));
+  };
+  const stop = (event: Event) => {
+    if (!session.running.value) return;
+    event.preventDefault(); // or it would generate again
+    session.stop();
   };
   const seed = () => change("seed")(String(Math.floor(Math.random() * 1e6)));
   return (
@@ -77,7 +82,7 @@ export function Controls({ session, prompt }: { session: Session; prompt: Signal
       </div>
       <div class="row">
         {/* One button that changes its task keeps the focus where it is. */}
-        <button class="primary action" type={session.running.value ? "button" : "submit"} onClick={() => session.running.value && session.stop()}>
+        <button class="primary action" type="submit" onClick={stop}>
           {session.running.value ? t("export.stop") : t("export.generate")}
         </button>
         <button type="button" onClick={seed}>

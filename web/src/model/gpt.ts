@@ -105,7 +105,10 @@ export class Gpt {
     const x = ends ? stream : this.normalized("final_norm", stream, this.norm);
     const head = this.tensors.get("head.weight") ?? this.tensor("embedding.weight");
     const logits = linear(x, head, undefined);
-    if (cap !== null) for (let i = 0; i < logits.length; i++) logits[i] = cap * Math.tanh(logits[i]! / cap);
+    if (cap !== null) {
+      // Rounded after each operation: near the cap, torch gives many tokens exactly the same logit.
+      for (let i = 0; i < logits.length; i++) logits[i] = cap * Math.fround(Math.tanh(Math.fround(logits[i]! / cap)));
+    }
     return Float64Array.from(logits);
   }
 
