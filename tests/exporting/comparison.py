@@ -69,7 +69,9 @@ def compare(
             )
             for token in our.tokens[:same]:
                 sequence.append(token)
-            found.append(Difference(i, same, _is_at_boundary(model, sequence, vocabulary, GenerationConfig(**settings))))
+            found.append(
+                Difference(i, same, _is_at_boundary(model, sequence, vocabulary, GenerationConfig(**settings)))
+            )
     return found
 
 
@@ -86,9 +88,7 @@ def make_prompts(tokens: Sequence[int], count: int, longest: int, seed: int = 0)
     generator = np.random.default_rng(seed)
     starts = generator.integers(0, max(1, len(tokens) - longest), count)
     lengths = generator.integers(1, longest + 1, count)
-    return [
-        [int(token) for token in tokens[start : start + size]] for start, size in zip(starts, lengths, strict=True)
-    ]
+    return [[int(token) for token in tokens[start : start + size]] for start, size in zip(starts, lengths, strict=True)]
 
 
 def run_prompts(run: Path, count: int) -> list[list[int]]:

@@ -1,4 +1,4 @@
-"""A browser for the exported pages; without one, or without the built page, their tests are skipped with a loud line."""
+"""A browser for the exported pages. Without it or the built page, their tests are skipped with a loud line."""
 
 import shutil
 from collections.abc import Iterator

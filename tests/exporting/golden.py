@@ -1,6 +1,6 @@
 """Values that the TypeScript of the exported page is tested with, computed by Python.
 
-    python -m tests.exporting.golden      # writes web/src/model/golden.json
+python -m tests.exporting.golden      # writes web/src/model/golden.json
 """
 
 import json

@@ -65,7 +65,7 @@ def test_every_architecture_gives_the_tokens_of_python(name: str, browser: Any, 
             with torch.inference_mode():
                 expected = model(torch.tensor([window]))[0, -1]
             found = torch.tensor(page.evaluate("tokens => normscope.logits(tokens)", tokens))
-            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(found, expected, rtol=0, atol=2e-5 * max(1.0, float(expected.abs().max())))
         greedy = {"max_new_tokens": 20, "temperature": 0.0}
         assert compare(page, model, tokenizer, prompts, **greedy) == []
         penalized = {"max_new_tokens": 20, "temperature": 0.9, "seed": 3, "repetition_penalty": 1.3, "top_p": 0.9}

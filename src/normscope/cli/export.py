@@ -35,7 +35,5 @@ class Export:
 def main(arguments: Sequence[str]) -> None:
     command = read_arguments(Export, "export", arguments)
     print_checkpoint_notice(command.run)
-    path = export(
-        command.run, command.to, weights=command.weights, out=command.out, checkpoint=command.checkpoint
-    )
+    path = export(command.run, command.to, weights=command.weights, out=command.out, checkpoint=command.checkpoint)
     print(f"wrote {path} ({format_bytes(path.stat().st_size)}); open it in a browser")

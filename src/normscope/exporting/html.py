@@ -58,9 +58,7 @@ def html_page(run: Run, checkpoint: str | int, weights: str) -> bytes:
     return fill_template(template, model, run.tokenizer(), weights, content)
 
 
-def fill_template(
-    template: bytes, model: GPT, tokenizer: Tokenizer, weights: str, content: Mapping[str, Any]
-) -> bytes:
+def fill_template(template: bytes, model: GPT, tokenizer: Tokenizer, weights: str, content: Mapping[str, Any]) -> bytes:
     """Return the page of a model.
 
     Args:

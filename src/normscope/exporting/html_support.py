@@ -1,4 +1,4 @@
-"""What the exported page supports: the norms and the tokenizer, as its code needs them; anything else is refused by name.
+"""What the exported page supports: norms and tokenizers, as its code needs them. Others are refused by name.
 
 The page runs every `GPTConfig` whose norms are over the features of a single token.
 """
@@ -7,6 +7,7 @@ import json
 import math
 from typing import Any
 
+from normscope.blocks.block import Block
 from normscope.blocks.norm.base import Norm
 from normscope.data.tokenizers import ByteTokenizer, CharacterTokenizer, Tokenizer
 from normscope.errors import ConfigError
@@ -24,12 +25,14 @@ def norm_tables(model: GPT) -> dict[str, Any]:
     {'norm': {'centers': True, 'eps': 1e-05, 'group': 8}, 'qk_norm': {'centers': False, 'eps': 1.1920928955078125e-07, \
 'group': 4}}
     """
-    attention = model.blocks[0].attention
+    block = model.blocks[0]
+    assert isinstance(block, Block)
+    attention = block.attention
     heads = {(attention.heads, attention.head_dim), (attention.kv_heads, attention.head_dim)}
     qk = [_norm_table(attention.q_norm, "qk_norm", sizes) for sizes in sorted(heads)]
     if qk[0] != qk[-1]:
         raise _unsupported("qk_norm", attention.q_norm, "it differs between queries and keys")
-    width_norm = next((norm for norm in model.blocks[0].norms if isinstance(norm, Norm)), None)
+    width_norm = next((norm for norm in block.norms if isinstance(norm, Norm)), None)
     return {"norm": _norm_table(width_norm, "norm", (model.config.width,)), "qk_norm": qk[0]}
 
 
