@@ -37,6 +37,8 @@ from normscope.drawing.draw_model import draw_model as draw_model
 from normscope.drawing.scopes.draw_scope import draw as draw
 from normscope.errors import NormscopeError as NormscopeError
 from normscope.errors import ScopeError as ScopeError
+from normscope.exporting.export import export as export
+from normscope.exporting.read_html import read_exported as read_exported
 from normscope.generate.chat import Conversation as Conversation
 from normscope.generate.config import GenerationConfig as GenerationConfig
 from normscope.generate.text import generate_text as generate_text
