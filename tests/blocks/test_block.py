@@ -25,8 +25,8 @@ def test_a_causal_norm_may_not_bracket_time(scope: str) -> None:
         config(norm=NormSpec(scope))
     assert str(caught.value) == (
         f"norm='{scope}' brackets the token axis: in training, every token would be normalized with statistics of "
-        f"later tokens, which leaks the tokens that the model has to predict. Use a scope that does not bracket it, such "
-        f"as '... [d]'; or, to study the leak, pass allow_future_leak=True"
+        f"later tokens, which leaks the tokens that the model has to predict. Use a scope that does not bracket it, "
+        f"such as '... [d]'; or, to study the leak, pass allow_future_leak=True"
     )
     with pytest.raises(FutureLeakError, match=r"^qk_norm='b "):
         config(qk_norm=NormSpec("b [s] h e", affine=None))

@@ -1,8 +1,8 @@
 """The command line: a table of commands; only the module of the given command is imported.
 
-To add a command, add a line to `COMMANDS` and a module with `main(arguments)`, which may return an exit code. Its options
-are a dataclass with the capitalized name of the command (`Train`), or one per subcommand in `SUBCOMMANDS`: the completion
-scripts look for these names.
+To add a command, add a line to `COMMANDS` and a module with `main(arguments)`, which may return an exit code. Its
+options are a dataclass with the capitalized name of the command (`Train`), or one per subcommand in `SUBCOMMANDS`: the
+completion scripts look for these names.
 """
 
 import importlib

@@ -8,6 +8,10 @@ from typing import Annotated, Any
 
 import tyro
 
+from normscope.blocks.activations import ACTIVATIONS
+from normscope.blocks.initialization import INITIALIZATIONS
+from normscope.blocks.norm.norm_spec import TEXT_NORMS
+from normscope.blocks.residual import WIRINGS
 from normscope.cli.lab import WorkerOptions
 from normscope.cli.options import Float, Folder, Int, Str, given, read_arguments
 from normscope.errors import ConfigError

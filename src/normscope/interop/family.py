@@ -95,7 +95,7 @@ class Family:
             yield "head.weight", self.head
 
     def _linears(self, config: GPTConfig) -> Iterator[tuple[str, Slice, str]]:
-        """Yield each parameter of our linear layers: the layer's name, its Hugging Face counterpart, the parameter's name."""
+        """Yield for each parameter of our linear layers: our layer, the layer in their checkpoint, the parameter."""
         for i in range(config.depth):
             for name, other in self.linears.items():
                 source = other if isinstance(other, Slice) else Slice(other)

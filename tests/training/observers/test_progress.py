@@ -99,9 +99,7 @@ def test_learned_goes_from_a_uniform_guess_to_the_floor(bits: float, share: floa
 def test_learned_is_half_at_the_midpoint() -> None:
     progress = RunProgress(Clock())
     progress.on_event(started())
-    assert progress.uniform_bits * math.log(2) * 1.5 == pytest.approx(
-        math.log(65)
-    )  # as a blind guess costs ln(vocabulary)
+    assert progress.uniform_bits * math.log(2) * 1.5 == pytest.approx(math.log(65))  # of a uniform guess
     progress.on_event(validated(5, (progress.uniform_bits + FLOOR) / 2 * math.log(2) * 1.5))
     assert progress.learned == pytest.approx(0.5)
 
