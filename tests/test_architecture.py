@@ -16,6 +16,7 @@ LEVELS = {
     "_version": 0,
     "errors": 0,
     "checks": 1,
+    "messages": 1,
     "scope": 1,
     "storage": 2,
     "runtime": 2,
@@ -35,8 +36,9 @@ LEVELS = {
     "training": 9,
     "inspection": 10,
     "lab": 10,
-    "cli": 11,
-    "__main__": 12,
+    "studio": 11,
+    "cli": 12,
+    "__main__": 13,
 }
 
 

@@ -71,6 +71,7 @@ from normscope.runs.sample import load_run as load_run
 from normscope.runs.sample import sample as sample
 from normscope.scope import Plan as Plan
 from normscope.scope import Scope as Scope
+from normscope.studio.server import open_studio as open_studio
 from normscope.training.doctor import doctor as doctor
 from normscope.training.nan_guard import replay as replay
 from normscope.training.optimizers.muon import Muon as Muon

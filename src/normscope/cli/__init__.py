@@ -25,6 +25,7 @@ COMMANDS = {
     "sample": ("normscope.cli.sample", "Generate text from a trained model"),
     "chat": ("normscope.cli.chat", "Chat with a trained model"),
     "runs": ("normscope.cli.runs", "List the runs in a folder"),
+    "studio": ("normscope.cli.studio", "Open a local web page with all of it"),
     "report": ("normscope.cli.report", "Write the HTML report of a run"),
     "replay": ("normscope.cli.replay", "Reproduce the batch that produced a NaN or Inf"),
     "prepare": ("normscope.cli.prepare", "Tokenize text once, to share between runs"),

@@ -101,9 +101,17 @@ class Drawing:
     @cached_property
     def svg(self) -> str:
         """The drawing as a self-contained SVG image, for light and dark pages."""
+        return self._svg()
+
+    @cached_property
+    def clickable_svg(self) -> str:
+        """The same, with the name of the module in an attribute of each box, `data-module`."""
+        return self._svg(name_modules=True)
+
+    def _svg(self, *, name_modules: bool = False) -> str:
         labels = Labels(self.trace, self.axis_names)  # a page is wide enough for all labels
         layout = compute_layout(self.chain, labels)
-        return render_svg.draw_svg(layout, *self._head(labels, layout))
+        return render_svg.draw_svg(layout, *self._head(labels, layout), name_modules=name_modules)
 
     def __str__(self) -> str:
         return self.text

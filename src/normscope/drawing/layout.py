@@ -94,8 +94,9 @@ class _Layout:
         if box.node.operation == "input":
             return _text(lines[0], "name")
         group = MarkGroup(height=len(lines) + 2)
-        is_norm = has_norm_name(self.labels.trace.calls[box.node.call].class_name)
-        group.add(_centered(lines, 0, "function" if not box.node.is_module else "norm" if is_norm else "module"))
+        call = self.labels.trace.calls[box.node.call]
+        kind: Kind = "function" if not box.node.is_module else "norm" if has_norm_name(call.class_name) else "module"
+        group.add(_centered(lines, 0, kind, module=call.path if box.node.is_module else None))
         return group
 
     def frame(self, frame: FrameItem) -> MarkGroup:
@@ -114,7 +115,7 @@ class _Layout:
             group.add(Wire(((0, 0), (0, 1)), has_arrowhead=frame.chain.begins_with_box))
         left, right = group.left + 2, max(group.right + 2, len(title) + 6)
         kind: Literal["repeated", "frame"] = "repeated" if frame.times > 1 else "frame"
-        group.marks.insert(0, Rectangle(-left, 0, left + right + 1, group.height + 1, (title,), kind))
+        group.marks.insert(0, Rectangle(-left, 0, left + right + 1, group.height + 1, (title,), kind, module=call.path))
         group.left, group.right, group.height = left, right, group.height + 1
         return group
 
@@ -253,6 +254,6 @@ def _text(text: str, kind: Literal["name", "faint"] = "faint") -> MarkGroup:
     return group
 
 
-def _centered(lines: tuple[str, ...], row: int, kind: Kind, reach: int = 0) -> Rectangle:
+def _centered(lines: tuple[str, ...], row: int, kind: Kind, reach: int = 0, module: str | None = None) -> Rectangle:
     half = max(reach, *(len(chain) // 2 + 2 for chain in lines))
-    return Rectangle(-half, row, 2 * half + 1, len(lines) + 2, lines, kind)
+    return Rectangle(-half, row, 2 * half + 1, len(lines) + 2, lines, kind, module=module)

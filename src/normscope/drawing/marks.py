@@ -23,6 +23,8 @@ class Rectangle:
     kind: Literal["module", "function", "norm", "frame", "repeated"]
     axis: int = 0
     """The column where a frame is entered. Its title is to the right of it."""
+    module: str | None = None
+    """The name of the module that the box is; None for a function."""
 
     @property
     def is_frame(self) -> bool:

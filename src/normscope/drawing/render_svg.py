@@ -11,9 +11,9 @@ CORNER_RADIUS = 7.0  # of wires
 TITLE, NOTE = 9.2, 7.8  # the width of a character above the drawing
 
 
-def draw_svg(group: MarkGroup, title: str, *notes: str) -> str:
-    """Return the SVG document."""
-    canvas = _SvgCanvas(group, top=EDGE + 26 + 18 * len(notes))
+def draw_svg(group: MarkGroup, title: str, *notes: str, name_modules: bool = False) -> str:
+    """Return the SVG document; with `name_modules`, the boxes of modules have an attribute `data-module`."""
+    canvas = _SvgCanvas(group, EDGE + 26 + 18 * len(notes), name_modules)
     body = [element("style", f"\n{read_asset('drawing/diagram.css')}"), text(EDGE, EDGE + 8, title, "ink title")]
     body += [text(EDGE, EDGE + 27 + 18 * i, note, "faint") for i, note in enumerate(notes)]
     body += canvas.body()
@@ -26,8 +26,8 @@ def draw_svg(group: MarkGroup, title: str, *notes: str) -> str:
 
 
 class _SvgCanvas:
-    def __init__(self, group: MarkGroup, top: float) -> None:
-        self.group, self.top = group, top
+    def __init__(self, group: MarkGroup, top: float, name_modules: bool) -> None:
+        self.group, self.top, self.name_modules = group, top, name_modules
         self.names = {(mark.x, mark.y) for mark in group.marks if isinstance(mark, Label) and mark.kind == "name"}
         self.width = group.width * ACROSS + 2 * EDGE
         self.height = group.height * DOWN + top + EDGE / 2
@@ -66,7 +66,8 @@ class _SvgCanvas:
         x, y = self.x(mark.x), self.y(mark.y)
         size = {"width": self.x(mark.x + mark.width - 1) - x, "height": self.y(mark.y + mark.height - 1) - y}
         sides = {name: f"{value:.4g}" for name, value in size.items()}
-        return element("rect", class_=mark.kind, x=f"{x:g}", y=f"{y:g}", **sides, rx=corner)
+        module = mark.module if self.name_modules else None
+        return element("rect", class_=mark.kind, x=f"{x:g}", y=f"{y:g}", **sides, rx=corner, data_module=module)
 
     def _box(self, mark: Rectangle) -> Iterator[str]:
         yield self._rect(mark, 6)

@@ -78,6 +78,11 @@ def draw_block(
         raise ConfigError(f"the input shape of a block is batch,length,width, but got {got}\nfix: --shape 8,1024,768")
     check_model_settings(settings, width=f"the last size of the shape, {shape[2]}")
     config = _config(name, {**settings, "width": shape[2], "depth": 1}, tokens=shape[1])
+    return draw_block_of(config, shape, name)
+
+
+def draw_block_of(config: BlockConfig, shape: Shape, name: str) -> Drawing:
+    """Draw one block of this config for inputs of this shape; `name` is the model's."""
     with torch.device("meta"):  # a drawing needs only shapes
         rotary = None
         if isinstance(config, GPTConfig) and config.positions == "rotary":

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from normscope._version import __version__
-from normscope.diagnostics.record_json import non_finite_as_text
+from normscope.diagnostics.record_json import to_json
 from normscope.errors import FileError
 from normscope.lab.claim import Budget, Claim, Settings
 from normscope.lab.results.variant_runs import VariantRuns
@@ -73,7 +73,7 @@ def save_outcome(folder: str | Path, outcome: Outcome) -> Path:
     make_folder(path.parent)
     content = {"version": VERSION, **dataclasses.asdict(outcome)}
     content["tuned"] = {name: list(losses.items()) for name, losses in outcome.tuned.items()}  # JSON keys are strings
-    finite = non_finite_as_text(content)  # intervals from one seed are infinite
+    finite = to_json(content)  # intervals from one seed are infinite
     write_atomically(path, json.dumps(with_checksum(finite), indent=1) + "\n")
     return path
 

@@ -32,14 +32,15 @@ class ShortCall(NamedTuple):
     """The sizes of the last dimensions, if the norm is over them."""
     layout: memory_layout.ChannelLayout | None
     """The channels, if kernels run over them."""
-    count: int
+    size: int
+    """The number of values per statistic."""
     centered: bool
     small: bool
     """Whether torch may normalize the rows, and whether it does so even if weight or bias get a gradient."""
     tiny: bool
 
     def __call__(self, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
-        row, layout, count, centered, small, tiny = self
+        row, layout, size, centered, small, tiny = self
         if small:  # as `registry.layer_norm_is_torchs`
             if not any_requires_grad(weight, bias):
                 return torch.layer_norm(x, row, weight, bias, eps, False)
@@ -47,7 +48,7 @@ class ShortCall(NamedTuple):
                 return torch_norm.layer_norm(x, row, weight, bias, eps)
         y: Tensor
         if layout is None:
-            y = ROW_NORM("fused", RowNormConfig(count, eps, centered), x, None, weight, bias, None)[0]
+            y = ROW_NORM("fused", RowNormConfig(size, eps, centered), x, None, weight, bias, None)[0]
             return y
         if not row and centered and registry.channel_norm_is_torchs(x, layout, weight, bias):
             batch, channels, spatial, group_size = layout[1:5]

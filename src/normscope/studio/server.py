@@ -1,0 +1,118 @@
+"""The server of the studio: the page, and the endpoints that it calls."""
+
+import secrets
+import socket
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from normscope.checks import as_path
+from normscope.errors import ConfigError, FileError
+from normscope.lab.results.outcome import DEFAULT_FOLDER
+from normscope.studio import views
+from normscope.studio.endpoints import routes
+from normscope.studio.security import Guard
+from normscope.studio.state import Studio
+
+HOST = "127.0.0.1"
+
+
+def open_studio(
+    runs: str | Path = "runs",
+    *,
+    lab: str | Path = DEFAULT_FOLDER,
+    port: int = 0,
+    on_ready: Callable[[str], None] | None = None,
+) -> None:
+    """Serve the studio on this machine until Ctrl-C, like `normscope studio`.
+
+    Args:
+        runs: Folder of the runs to show, and of those that are started from the page.
+        lab: Folder of the lab's results.
+        port: Port to listen on; 0 for a free one.
+        on_ready: Called with the address, which contains the token, when the server accepts connections.
+    """
+    server = StudioServer(runs, lab, port)
+    if on_ready is not None:
+        on_ready(server.address)
+    server.run()
+
+
+class StudioServer:
+    """A server that listens on the loopback interface; `run` serves until Ctrl-C or `stop`.
+
+    Args:
+        runs, lab, port: See `open_studio`.
+    """
+
+    def __init__(self, runs: str | Path, lab: str | Path = DEFAULT_FOLDER, port: int = 0) -> None:
+        self.state = Studio(as_path(runs, "a folder of runs"), as_path(lab, "a lab folder"))
+        static_folder()
+        self._listener = _listen(port)
+        token, port = secrets.token_urlsafe(24), self._listener.getsockname()[1]
+        self.address = f"http://{HOST}:{port}/?token={token}"
+        # Streams of live runs never end by themselves: they get two seconds when the server stops.
+        app = create_app(self.state, token, port)
+        self._server = uvicorn.Server(
+            uvicorn.Config(app, log_level="warning", lifespan="off", timeout_graceful_shutdown=2)
+        )
+
+    def run(self) -> None:
+        """Serve until Ctrl-C or `stop`; then stop the jobs that the page started."""
+        try:
+            self._server.run(sockets=[self._listener])
+        finally:
+            self._listener.close()
+            self.state.close()
+
+    def stop(self) -> None:
+        """End `run`, from another thread."""
+        self._server.should_exit = True
+
+
+def create_app(state: Studio, token: str, port: int) -> Starlette:
+    """The application: pages and files of the front end, and `POST /api/...`."""
+    page = static_folder()
+
+    async def index(request: Request) -> Response:
+        return FileResponse(page / "index.html", headers={"Cache-Control": "no-cache"})
+
+    return Starlette(
+        routes=[
+            Route("/", index),
+            *routes(state, views.endpoints()),
+            *views.plain_routes(state),
+            Mount("/", StaticFiles(directory=page)),
+        ],
+        middleware=[Middleware(Guard, token=token, port=port)],
+    )
+
+
+def static_folder() -> Path:
+    """The built front end; an error if it has not been built."""
+    folder = Path(str(files("normscope") / "studio" / "static"))
+    if not (folder / "index.html").is_file():
+        raise FileError("the studio's page has not been built\nfix: make studio (needs Node.js), or install the wheel")
+    return folder
+
+
+def _listen(port: int) -> socket.socket:
+    """Bind to the loopback interface only."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((HOST, port))
+    except (OSError, OverflowError) as error:
+        listener.close()
+        raise ConfigError(
+            f"cannot listen on port {port}: {error}\nfix: choose another with --port, or omit it"
+        ) from None
+    return listener

@@ -1,0 +1,5 @@
+"""The tab "embedding"."""
+
+from normscope.studio.endpoints import Endpoint
+
+ENDPOINTS: dict[str, Endpoint] = {}

@@ -1,0 +1,96 @@
+/** Requests to the server: `call` for one answer, `stream` for one JSON object per line. */
+import { signal } from "@preact/signals";
+
+/** Whether the last request reached the server; the shell shows a banner if it did not. */
+export const connected = signal(true);
+
+/** An error that the server explains: what is wrong, how to fix it, and the characters of a scope that it points at. */
+export class ApiError extends Error {
+  constructor(
+    message: string,
+    readonly fix: string = "",
+    readonly span?: [number, number],
+  ) {
+    super(message);
+  }
+}
+
+interface Described {
+  error: { message: string; fix?: string; span?: [number, number] };
+}
+
+const asError = ({ error }: Described) => new ApiError(error.message, error.fix, error.span);
+
+async function post(name: string, request: unknown, abort?: AbortSignal): Promise<Response> {
+  let response: Response;
+  try {
+    response = await fetch(`api/${name}`, {
+      method: "POST",
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify(request),
+      signal: abort,
+    });
+  } catch (problem) {
+    if (!abort?.aborted) connected.value = false;
+    throw problem;
+  }
+  connected.value = true;
+  if (!response.ok) {
+    const text = await response.text();
+    if (response.headers.get("Content-Type")?.includes("json")) throw asError(JSON.parse(text) as Described);
+    throw new ApiError(text || response.statusText);
+  }
+  return response;
+}
+
+/** Call an endpoint of `normscope.studio.views`. */
+export async function call<Result>(name: string, request: unknown = {}, abort?: AbortSignal): Promise<Result> {
+  return (await (await post(name, request, abort)).json()) as Result;
+}
+
+/** Call an endpoint that streams; yields one object per line until it ends. Throws if the connection breaks. */
+export async function* stream<Item>(name: string, request: unknown, abort: AbortSignal): AsyncGenerator<Item> {
+  const response = await post(name, request, abort);
+  const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) break;
+      const lines = (rest + value).split("\n");
+      rest = lines.pop()!;
+      for (const line of lines) {
+        const item = JSON.parse(line) as Item | Described;
+        if (item && typeof item === "object" && "error" in item && item.error) throw asError(item as Described);
+        yield item as Awaited<Item>;
+      }
+    }
+  } catch (problem) {
+    if (!abort.aborted && !(problem instanceof ApiError)) connected.value = false;
+    throw problem;
+  } finally {
+    reader.cancel().catch(() => undefined);
+  }
+}
+
+/** Follow a stream and reconnect when the connection breaks. `request` is asked again each time, to continue where it stopped. */
+export async function follow<Item>(
+  name: string,
+  request: () => unknown,
+  receive: (item: Item) => void,
+  abort: AbortSignal,
+): Promise<void> {
+  for (let wait = 250; !abort.aborted; ) {
+    try {
+      for await (const item of stream<Item>(name, request(), abort)) {
+        wait = 250;
+        receive(item);
+      }
+      return;
+    } catch (problem) {
+      if (problem instanceof ApiError || abort.aborted) throw problem;
+      await new Promise((resume) => setTimeout(resume, wait));
+      wait = Math.min(2 * wait, 4000);
+    }
+  }
+}

@@ -1,0 +1,150 @@
+/** The residual stream of a preset or a run: choose a part to see its formula, its code and its numbers on a token. */
+import "./block.css";
+import { useComputed, useSignal } from "@preact/signals";
+import { ErrorBox } from "../../components/error-box";
+import { useResult } from "../../components/use-result";
+import { t } from "../../i18n";
+import { Changes } from "./changes";
+import { Diagram } from "./diagram";
+import { PartDetails } from "./part-details";
+import type { BlockAnswer, BlockOptions } from "./types";
+
+const SETTINGS = ["wiring", "norm", "activation"] as const;
+
+export default function BlockView() {
+  const options = useResult<BlockOptions>("block/options", useSignal({}));
+  const model = useSignal("nanochat");
+  const text = useSignal("Once upon a time");
+  const position = useSignal(-1);
+  const block = useSignal(0);
+  const settings = useSignal<Record<string, string>>({});
+  const part = useSignal("attention");
+  const answer = useResult<BlockAnswer>(
+    "block",
+    useComputed(() => ({
+      model: model.value,
+      text: text.value,
+      position: position.value,
+      block: block.value,
+      settings: settings.value,
+    })),
+    150,
+  );
+  const { data, error } = answer.value;
+  const isRun = model.value.startsWith("run:");
+  const shown = data?.parts.find((one) => one.name === part.value) ?? data?.parts[0];
+  const choose = (name: string) => {
+    model.value = name;
+    settings.value = {};
+    block.value = 0;
+    position.value = -1;
+  };
+  return (
+    <>
+      <h1>{t("block.title")}</h1>
+      <p class="faint">{t("block.intro")}</p>
+      <form class="row panel" onSubmit={(event) => event.preventDefault()}>
+        <label class="field">
+          {t("block.model")}
+          <select value={model.value} onChange={(event) => choose(event.currentTarget.value)}>
+            <optgroup label={t("block.presets")}>
+              {(options.value.data?.presets ?? [model.value]).map((name) => (
+                <option key={name}>{name}</option>
+              ))}
+            </optgroup>
+            <optgroup label={t("block.runs")}>
+              {options.value.data?.runs.map((name) => (
+                <option key={name} value={`run:${name}`}>
+                  {name}
+                </option>
+              ))}
+            </optgroup>
+          </select>
+        </label>
+        {SETTINGS.map((name) => (
+          <label key={name} class="field">
+            {t(`block.${name}`)}
+            <select
+              disabled={isRun}
+              value={settings.value[name] ?? ""}
+              onChange={(event) => {
+                const { [name]: _, ...others } = settings.value;
+                const value = event.currentTarget.value;
+                settings.value = value ? { ...others, [name]: value } : others;
+              }}
+            >
+              <option value="">{t("block.asPreset")}</option>
+              {names(options.value.data?.[name]).map((value) => (
+                <option key={value}>{value}</option>
+              ))}
+            </select>
+          </label>
+        ))}
+        <label class="field grow">
+          {t("block.text")}
+          <input
+            value={text.value}
+            maxLength={400}
+            onInput={(event) => {
+              text.value = event.currentTarget.value;
+              position.value = -1;
+            }}
+          />
+        </label>
+        {data && data.blocks > 1 && (
+          <label class="field">
+            {t("block.block")}
+            <select value={block.value} onChange={(event) => (block.value = Number(event.currentTarget.value))}>
+              {Array.from({ length: data.blocks }, (_, i) => (
+                <option key={i} value={i}>
+                  {i + 1}
+                </option>
+              ))}
+            </select>
+          </label>
+        )}
+      </form>
+      <ErrorBox error={error} />
+      {data && (
+        <>
+          <p class="formula mono">{data.formula}</p>
+          {data.changes && <Changes changes={data.changes} />}
+          <Tokens tokens={data.tokens} selected={position.value} onSelect={(index) => (position.value = index)} />
+          <div class="block-parts">
+            <Diagram svg={data.svg} selected={shown?.name ?? ""} onSelect={(name) => (part.value = name)} />
+            <div class="panel">
+              <label class="field">
+                {t("block.part")}
+                <select value={shown?.name} onChange={(event) => (part.value = event.currentTarget.value)}>
+                  {data.parts.map((one) => (
+                    <option key={one.name} value={one.name}>
+                      {one.name || t("block.whole")} · {one.kind}
+                    </option>
+                  ))}
+                </select>
+              </label>
+              {shown && <PartDetails part={shown} />}
+            </div>
+          </div>
+        </>
+      )}
+      {!data && !error && <p class="loading">{t("shell.loading")}</p>}
+    </>
+  );
+}
+
+const names = (choices: string[] | Record<string, string> | undefined) =>
+  Array.isArray(choices) ? choices : Object.keys(choices ?? {});
+
+function Tokens(props: { tokens: string[]; selected: number; onSelect: (index: number) => void }) {
+  const selected = props.selected < 0 ? props.tokens.length + props.selected : props.selected;
+  return (
+    <div class="tokens" role="group" aria-label={t("block.tokens")}>
+      {props.tokens.map((token, index) => (
+        <button key={index} type="button" aria-pressed={index === selected} onClick={() => props.onSelect(index)}>
+          {token.replaceAll(" ", "␣").replaceAll("\n", "⏎")}
+        </button>
+      ))}
+    </div>
+  );
+}

@@ -1,0 +1,100 @@
+/** One claim: statement, rule, verdict, figures; and the run of it. */
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { call, follow } from "../../api";
+import { ErrorBox } from "../../components/error-box";
+import { useResult } from "../../components/use-result";
+import { t } from "../../i18n";
+import type { Claim, JobProgress } from "./types";
+
+export function ClaimPanel({ name, onChange }: { name: string; onChange: () => void }) {
+  const request = useSignal({ name });
+  const claim = useResult<Claim>("lab/claim", request);
+  const job = useSignal<JobProgress | null>(null);
+  const error = useSignal<unknown>(null);
+  const watching = useSignal(0);
+  const { data } = claim.value;
+
+  useEffect(() => {
+    if (!watching.value && !data?.running) return undefined;
+    const abort = new AbortController();
+    follow<JobProgress>("lab/follow", () => ({ name }), (now) => (job.value = now), abort.signal)
+      .then(() => {
+        request.value = { name };
+        onChange();
+      })
+      .catch((problem: unknown) => {
+        if (!abort.signal.aborted) error.value = problem;
+      });
+    return () => abort.abort();
+  }, [watching.value, data?.running]);
+
+  const act = (endpoint: string) =>
+    call(endpoint, { name })
+      .then(() => {
+        error.value = null;
+        if (endpoint === "lab/run") watching.value++;
+      })
+      .catch((problem: unknown) => (error.value = problem));
+  const running = job.value?.status === "running";
+  return (
+    <article class="panel claim">
+      <ErrorBox error={claim.value.error ?? error.value} />
+      {data && (
+        <>
+          <h2>{data.statement}</h2>
+          <p>
+            <span class={`verdict ${data.status ?? ""}`}>{data.verdict ?? t("lab.none")}</span>{" "}
+            {data.outdated && <span class="faint">{t("lab.outdated")}</span>}
+          </p>
+          <div class="row">
+            <button type="button" class="primary" disabled={running} onClick={() => void act("lab/run")}>
+              {t("lab.run")}
+            </button>
+            <button type="button" disabled={!running} onClick={() => void act("lab/stop")}>
+              {t("lab.stop")}
+            </button>
+          </div>
+          {job.value && (
+            <pre class="output scroll" tabIndex={0} role="log" aria-label={t("lab.output")}>
+              {lastLines(job.value.output)}
+            </pre>
+          )}
+          {data.paragraphs.map((text, i) => (
+            <p key={i}>{text}</p>
+          ))}
+          {data.charts.map((chart, i) => (
+            // A chart is made by normscope's renderer, which escapes every label.
+            <div key={i} class="claim-chart" dangerouslySetInnerHTML={{ __html: chart }} />
+          ))}
+          {data.answers.length > 0 && (
+            <div class="scroll" tabIndex={0} role="region" aria-label={t("lab.answers")}>
+              <table>
+                <tbody>
+                  {data.answers.map((one, i) => (
+                    <tr key={i}>
+                      <th scope="row">{one.question}</th>
+                      <td class="number">{one.interval}</td>
+                      <td class={`verdict ${one.verdict}`}>{one.verdict}</td>
+                    </tr>
+                  ))}
+                </tbody>
+              </table>
+            </div>
+          )}
+          <dl class="texts">
+            {(["design", "rule", "source"] as const).map((part) => (
+              <div key={part}>
+                <dt>{t(`lab.${part}`)}</dt>
+                <dd>{data[part]}</dd>
+              </div>
+            ))}
+          </dl>
+          <p class="faint">{data.facts}</p>
+        </>
+      )}
+    </article>
+  );
+}
+
+const lastLines = (output: string) => output.trimEnd().split("\n").slice(-12).join("\n");

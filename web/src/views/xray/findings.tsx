@@ -1,0 +1,35 @@
+/** What is wrong: the most severe first, each with its evidence and fix. */
+import { t } from "../../i18n";
+import type { Finding } from "./types";
+
+export function Findings({ findings }: { findings: Finding[] }) {
+  return (
+    <section class="panel">
+      <h2>{t("xray.findings", { count: findings.length })}</h2>
+      {findings.length === 0 && <p class="good">{t("xray.healthy")}</p>}
+      <ul class="findings">
+        {findings.map((one, i) => (
+          <li key={i} class={one.severity}>
+            <h3>
+              <span class="severity">{t(`xray.${one.severity}`)}</span> {withoutTicks(one.title)}
+            </h3>
+            <p>{withoutTicks(one.why)}</p>
+            <dl>
+              {Object.entries(one.evidence).map(([name, value]) => (
+                <div key={name}>
+                  <dt>{name}</dt>
+                  <dd>{typeof value === "number" ? Number(value.toPrecision(4)) : String(value)}</dd>
+                </div>
+              ))}
+            </dl>
+            <pre class="scroll" tabIndex={0}>
+              {withoutTicks(one.fix)}
+            </pre>
+          </li>
+        ))}
+      </ul>
+    </section>
+  );
+}
+
+const withoutTicks = (text: string) => text.replaceAll("`", "");

@@ -1,0 +1,148 @@
+/** X-rays of runs, presets and saved records: what is wrong, the signal in every layer, and two of them compared. */
+import "./xray.css";
+import { useSignal } from "@preact/signals";
+import { ApiError, call, connected } from "../../api";
+import { ErrorBox } from "../../components/error-box";
+import { useResult } from "../../components/use-result";
+import { t } from "../../i18n";
+import { Comparison } from "./comparison";
+import { Findings } from "./findings";
+import { Signal } from "./signal";
+import type { Xray, XrayDiff } from "./types";
+
+export default function XrayView() {
+  const options = useResult<{ presets: string[]; runs: string[] }>("xray/options", useSignal({}));
+  const target = useSignal("");
+  const taken = useSignal<Xray[]>([]);
+  const opened = useSignal<string | null>(null);
+  const busy = useSignal(false);
+  const error = useSignal<unknown>(null);
+  const diff = useSignal<XrayDiff | null>(null);
+  const { presets = [], runs = [] } = options.value.data ?? {};
+  const chosen = target.value || (runs[0] !== undefined ? `run:${runs[0]}` : (presets[0] ?? ""));
+  const shown = taken.value.find((one) => one.key === opened.value);
+
+  const add = async (xray: () => Promise<Xray>) => {
+    busy.value = true;
+    error.value = null;
+    try {
+      const found = await xray();
+      taken.value = [...taken.value, found].slice(-8);
+      opened.value = found.key;
+    } catch (problem) {
+      error.value = problem;
+    } finally {
+      busy.value = false;
+    }
+  };
+  const compare = async (other: string) => {
+    error.value = null;
+    try {
+      diff.value = other ? await call<XrayDiff>("xray/diff", { before: shown!.key, after: other }) : null;
+    } catch (problem) {
+      error.value = problem;
+    }
+  };
+  return (
+    <>
+      <h1>{t("xray.title")}</h1>
+      <p class="faint">{t("xray.intro")}</p>
+      <div class="row panel">
+        <label class="field">
+          {t("xray.target")}
+          <select value={chosen} onChange={(event) => (target.value = event.currentTarget.value)}>
+            <optgroup label={t("xray.runs")}>
+              {runs.map((name) => (
+                <option key={name} value={`run:${name}`}>
+                  {name}
+                </option>
+              ))}
+            </optgroup>
+            <optgroup label={t("xray.presets")}>
+              {presets.map((name) => (
+                <option key={name}>{name}</option>
+              ))}
+            </optgroup>
+          </select>
+        </label>
+        <button
+          type="button"
+          class="primary"
+          disabled={busy.value || !chosen}
+          onClick={() => void add(() => call<Xray>("xray", { target: chosen }))}
+        >
+          {busy.value ? t("xray.busy") : t("xray.take")}
+        </button>
+        <label class="field">
+          {t("xray.upload")}
+          <input
+            type="file"
+            accept=".json,application/json"
+            onChange={(event) => {
+              const file = event.currentTarget.files?.[0];
+              if (file) void add(() => upload(file));
+            }}
+          />
+        </label>
+      </div>
+      <ErrorBox error={error.value} />
+      {taken.value.length > 0 && (
+        <div class="row records">
+          <label class="field">
+            {t("xray.shown")}
+            <select
+              value={opened.value ?? ""}
+              onChange={(event) => {
+                opened.value = event.currentTarget.value;
+                diff.value = null;
+              }}
+            >
+              <Records records={taken.value} />
+            </select>
+          </label>
+          <label class="field">
+            {t("xray.compare")}
+            <select value={diff.value ? undefined : ""} onChange={(event) => void compare(event.currentTarget.value)}>
+              <option value="">{t("xray.nothing")}</option>
+              <Records records={taken.value.filter((one) => one.key !== opened.value)} />
+            </select>
+          </label>
+          {shown && (
+            <a href={`xray/${shown.key}`} target="_blank" rel="noopener">
+              {t("xray.report")}
+            </a>
+          )}
+        </div>
+      )}
+      {diff.value && <Comparison diff={diff.value} />}
+      {shown && (
+        <div class="grid">
+          <Findings findings={shown.findings} />
+          <Signal modules={shown.modules} />
+        </div>
+      )}
+    </>
+  );
+}
+
+function Records({ records }: { records: Xray[] }) {
+  return (
+    <>
+      {records.map((one, i) => (
+        <option key={one.key} value={one.key}>
+          {i + 1}. {one.label}
+        </option>
+      ))}
+    </>
+  );
+}
+
+async function upload(file: File): Promise<Xray> {
+  const response = await fetch("upload/xray", { method: "POST", body: file }).catch((problem: unknown) => {
+    connected.value = false;
+    throw problem;
+  });
+  const answer = (await response.json()) as Xray & { error?: { message: string; fix?: string } };
+  if (answer.error) throw new ApiError(answer.error.message, answer.error.fix);
+  return { ...answer, label: file.name };
+}
