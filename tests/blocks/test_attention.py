@@ -10,7 +10,7 @@ from torch import Tensor
 
 from normscope.blocks.attention import Attention
 from normscope.blocks.cache import KVCache
-from normscope.blocks.norm.named_norms import TEXT_NORMS, NormSpec
+from normscope.blocks.norm.norm_spec import TEXT_NORMS, NormSpec
 from normscope.blocks.rotary import Rotary
 from normscope.errors import ConfigError, DtypeError, FutureLeakError, NormscopeError, ScopeError, ShapeError
 from normscope.ops.fused import attention as loops
@@ -144,7 +144,7 @@ def test_a_qk_norm_can_be_given_by_name_or_by_scope() -> None:
 @pytest.mark.parametrize("scope", ["b [s] h e", "[b s] h e", "[...]", "[b ...] e"])
 def test_a_causal_qk_norm_may_not_bracket_time(scope: str) -> None:
     norm = NormSpec(scope, affine=None)
-    with pytest.raises(FutureLeakError, match=r"qk_norm='.*' brackets the tokens' axis.*allow_future_leak=True"):
+    with pytest.raises(FutureLeakError, match=r"qk_norm='.*' brackets the token axis.*allow_future_leak=True"):
         Attention(WIDTH, HEADS, qk_norm=norm)
     assert Attention(WIDTH, HEADS, qk_norm=norm, causal=False).q_norm is not None
     studied, x = made(qk_norm=norm, allow_future_leak=True), randn(2, 6, WIDTH)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from normscope.blocks.attention import Attention
-from normscope.blocks.norm.named_norms import NormSpec
+from normscope.blocks.norm.norm_spec import NormSpec
 from tests.blocks.test_attention import FORMS, WIDTH, causal_or_not, every_form, made
 from tests.support import close_all, gradients, randn, real_tokens
 

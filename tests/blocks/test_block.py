@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from normscope.blocks.block import Block, BlockConfig
-from normscope.blocks.norm.named_norms import TEXT_NORMS, NormSpec
+from normscope.blocks.norm.norm_spec import TEXT_NORMS, NormSpec
 from normscope.errors import ConfigError, DtypeError, FutureLeakError, NormscopeError, ScopeError, ShapeError
 from tests.blocks.test_wirings import WIDTH, every_wiring, made
 from tests.support import close_all, every_refusal, gradients, randn, real_tokens
@@ -24,9 +24,9 @@ def test_a_causal_norm_may_not_bracket_time(scope: str) -> None:
     with pytest.raises(FutureLeakError) as caught:
         config(norm=NormSpec(scope))
     assert str(caught.value) == (
-        f"norm='{scope}' brackets the tokens' axis: in training every token would be normalized by statistics of the "
-        f"tokens after it, and so be told of the future that it has to predict. Use a scope that leaves time out, such "
-        f"as '... [d]'; or, to study the leak, say allow_future_leak=True"
+        f"norm='{scope}' brackets the token axis: in training, every token would be normalized with statistics of "
+        f"later tokens, which leaks the tokens that the model has to predict. Use a scope that does not bracket it, "
+        f"such as '... [d]'; or, to study the leak, pass allow_future_leak=True"
     )
     with pytest.raises(FutureLeakError, match=r"^qk_norm='b "):
         config(qk_norm=NormSpec("b [s] h e", affine=None))

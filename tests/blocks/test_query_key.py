@@ -13,7 +13,7 @@ import normscope as ns
 from normscope.blocks.attention import Attention
 from normscope.blocks.cache import StartPosition
 from normscope.blocks.fused_norms import norm_and_rotate
-from normscope.blocks.norm.named_norms import NormSpec
+from normscope.blocks.norm.norm_spec import NormSpec
 from normscope.blocks.rotary import Rotary
 from normscope.errors import ShapeError
 from normscope.ops.kernel_mode import reference_kernels

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from normscope.blocks.block import Block, BlockConfig
-from normscope.blocks.norm.named_norms import TEXT_NORMS, NoNorm
+from normscope.blocks.norm.norm_spec import TEXT_NORMS, NoNorm
 from normscope.blocks.residual import WIRINGS, get_wiring
 from normscope.errors import ConfigError
 from tests.support import randn, scramble

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from normscope.blocks.activations import ACTIVATIONS
 from normscope.cli import main
 from normscope.drawing.scopes.draw_scope import draw, draw_svg
 from normscope.drawing.scopes.gallery import gallery_svg
@@ -182,7 +183,7 @@ def test_model_of_a_checkpoint_is_drawn(tmp_path: Path, capsys: pytest.CaptureFi
         ),
         (
             ["block", "--model", "activation=swigloo"],
-            "there is no activation 'swigloo'; choose one of relu2, relu, gelu, gelu-tanh, silu, swiglu, reglu, geglu\n"
+            f"there is no activation 'swigloo'; choose one of {', '.join(ACTIVATIONS)}\n"
             "fix: change the sizes, or the settings after --model",
         ),
     ],

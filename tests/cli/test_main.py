@@ -1,4 +1,4 @@
-"""The front door: help, versions, mistakes, and how a run ends."""
+"""The `normscope` command: help, version, usage errors and exit codes."""
 
 import importlib
 import os

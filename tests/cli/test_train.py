@@ -114,7 +114,7 @@ WRONG = [
     ("--model colour=red", "a GPT has no setting 'colour'"),
     ("--width 8 --model width=16", "width is given twice: as an argument and in model"),
     ("--model norm=rms norm=layer", "norm is given twice in --model"),
-    ("--model norm=batch", "brackets the tokens' axis"),
+    ("--model norm=batch", "brackets the token axis"),
     (
         "--model vocab-size=99",
         "vocab_size cannot be set here: it comes from the tokenizer\nfix: --tokenizer",

@@ -1,4 +1,4 @@
-"""What is said of a fault is so, and what is to be done can be done as it stands."""
+"""What a finding states is true, and its fix works as written."""
 
 import copy
 import html

@@ -33,10 +33,12 @@ def test_numbers_are_formatted_and_unknown_evidence_is_omitted() -> None:
     why: {reason}
     fix: change {module}:{code}
     """)
-    found = kind.at("", {"a / b": 0.123456, "count": 12345, "b": None}, reason="So.", exact=1.0, code="\n    x = 1")
+    found = kind.found_in(
+        "", {"a / b": 0.123456, "count": 12345, "b": None}, reason="So.", exact=1.0, code="\n    x = 1"
+    )
     assert found.title == "the model has 0.123 of 12345 (12.3%, 1.00000)"
     assert (found.name, found.severity, found.module) == ("large-thing", "warning", "")
     assert found.evidence == {"a / b": 0.123456, "count": 12345}
     assert found.fix == "change the model:\n    x = 1"
     with pytest.raises(KeyError, match="reason"):
-        kind.at("", found.evidence, exact=1.0, code="")
+        kind.found_in("", found.evidence, exact=1.0, code="")

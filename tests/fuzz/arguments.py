@@ -10,6 +10,7 @@ from typing import Any, cast
 from normscope.cli import main
 from normscope.cli.chat import Chat
 from normscope.cli.compare import Compare
+from normscope.cli.completion import Completion
 from normscope.cli.doctor import Doctor
 from normscope.cli.draw import DrawBlock, DrawModel, DrawScope
 from normscope.cli.explain import Explain
@@ -76,6 +77,7 @@ COMMANDS: Mapping[str, tuple[str, Sequence[type]]] = {
     "lab-run": ("lab run variance-by-depth --seeds 1 --workers 1 --out made", (LabRun,)),
     "lab-list": ("lab list --out made", (LabList,)),
     "lab-report": ("lab report --out made", (LabReport,)),
+    "completion": ("completion bash", (Completion,)),
     "doctor": ("doctor --depth 1 --seconds 0.01", (Doctor,)),
 }
 SETTINGS = ("depth", "width", "heads", "context", "hidden", "kv_heads", "head_dim", "norm", "qk_norm", "activation")

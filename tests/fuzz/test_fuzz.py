@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz.arguments import CALLS, api_calls
+from normscope import cli
+from tests.fuzz.arguments import CALLS, COMMANDS, api_calls
 
 
 def fuzz(*arguments: str) -> None:
@@ -25,6 +26,10 @@ def fuzz(*arguments: str) -> None:
 
 def test_few_trials() -> None:
     fuzz("--quick", "--seed", "1", "--trials", "12", "--only", "files", "arguments", "calls", "environment")
+
+
+def test_every_command_is_in_the_table() -> None:
+    assert {name.partition("-")[0] for name in COMMANDS} == set(cli.COMMANDS)
 
 
 def test_every_call_that_is_drawn_is_in_the_table(tmp_path: Path) -> None:

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from normscope.blocks.activations import ACTIVATIONS
 from normscope.blocks.linear import Linear
-from normscope.blocks.norm.named_norms import NormSpec
+from normscope.blocks.norm.norm_spec import NormSpec
 from normscope.errors import CacheError
 from normscope.generate import decoder
 from normscope.generate.config import GenerationConfig
 from normscope.generate.decoder import Decoder, WeightFormat
+from normscope.generate.decoder_support import KERNEL_ACTIVATIONS
 from normscope.generate.tokens import generate_tokens
 from normscope.models.gpt import GPT
 from tests.generate.decoding import decoded, known_layout, relative_error, texts_of, whole_passes
@@ -54,7 +54,7 @@ SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "wide": ("nanochat", {"width": 96, "heads": 3, "hidden": 200, "depth": 1}),
     "one-head": ("nanochat", {"heads": 1}),
     "deep": ("gpt2", {"depth": 5}),
-    **{name: ("gpt2", {"activation": name}) for name in ACTIVATIONS},
+    **{name: ("gpt2", {"activation": name}) for name in KERNEL_ACTIVATIONS},
 }
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from normscope.blocks.norm.named_norms import NormSpec
+from normscope.blocks.norm.norm_spec import NormSpec
 from normscope.errors import ConfigError
-from normscope.generate.decoder_support import can_decode
+from normscope.generate.decoder_support import KERNEL_ACTIVATIONS, can_decode
 from normscope.models.gpt import GPT, GPTConfig
 from tests.generate.decoding import decoded, relative_error, texts_of, whole_passes
 from tests.support import scramble
@@ -25,7 +25,7 @@ CASES: dict[str, list[Any]] = {
     "kv_heads": [1, 2],
     "head_dim": [4, 8],
     "hidden": [None, 33],
-    "activation": ["relu", "gelu", "gelu-tanh", "silu", "swiglu", "reglu", "geglu"],
+    "activation": [name for name in KERNEL_ACTIVATIONS if name != GPTConfig.activation],
     "norm": ["layer", "rms-plain", "group", "power", None, NormSpec("... [d]", statistic="rms", eps=0.1)],
     "wiring": ["post", "sandwich", "parallel", "single", "none"],
     "qk_norm": ["rms", "layer", NormSpec("... [d]", statistic="rms", eps=0.1), "b s [h e]"],

@@ -20,7 +20,7 @@ from normscope.blocks.activations import ACTIVATIONS, Activation
 from normscope.blocks.block import Block
 from normscope.blocks.linear import Linear
 from normscope.blocks.norm import LayerNorm, RMSNorm
-from normscope.blocks.norm.named_norms import NoNorm, NormSpec
+from normscope.blocks.norm.norm_spec import NoNorm, NormSpec
 from normscope.blocks.residual import WIRINGS
 from normscope.blocks.rotary import Rotary
 from normscope.generate import decoder

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig
 
 from tests.support import randn
 
@@ -40,7 +40,7 @@ FORMS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
 def made(form: str, **changes: Any) -> Any:
     """The model of this form, with random weights: the initialization of transformers would give logits near zero."""
     config, settings = FORMS[form]
-    model: Any = (GPT2LMHeadModel if config is GPT2Config else LlamaForCausalLM)(config(**{**settings, **changes}))
+    model: Any = AutoModelForCausalLM.from_config(config(**{**settings, **changes}))
     with torch.no_grad():
         for i, (name, parameter) in enumerate(model.named_parameters()):
             gain = "norm" in name or ".ln_" in name

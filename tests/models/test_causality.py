@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from normscope.blocks.norm.named_norms import TEXT_NORMS, NormSpec
+from normscope.blocks.norm.norm_spec import TEXT_NORMS, NormSpec
 from normscope.errors import FutureLeakError
 from normscope.models.gpt import GPT
 from tests.models.tiny import CONTEXT, VOCABULARY, tiny
@@ -53,7 +53,7 @@ def test_a_norm_leaks_if_and_only_if_it_says_so(norm: str) -> None:
 def test_only_leaking_norms_are_refused(norm: str) -> None:
     spec = NORMS[norm]
     if spec.mixes_along(1, 3):
-        with pytest.raises(FutureLeakError, match="brackets the tokens' axis"):
+        with pytest.raises(FutureLeakError, match="brackets the token axis"):
             tiny("llama", norm=spec)
     else:
         assert tiny("llama", norm=spec).norm == spec

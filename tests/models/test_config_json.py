@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from normscope.blocks.initialization import get_initialization
-from normscope.blocks.norm.named_norms import NormSpec
+from normscope.blocks.norm.norm_spec import NormSpec
 from normscope.errors import ConfigError
 from normscope.models.config_json import config_from_json, config_to_json
 from normscope.models.gpt import GPT, GPTConfig

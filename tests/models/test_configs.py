@@ -8,7 +8,7 @@ from torch import nn
 
 import normscope
 from normscope.blocks.block import Block, BlockConfig
-from normscope.blocks.norm.named_norms import IMAGE_NORMS, TEXT_NORMS, NormSpec
+from normscope.blocks.norm.norm_spec import IMAGE_NORMS, TEXT_NORMS, NormSpec
 from normscope.errors import ConfigError, NormscopeError, ScopeError
 from normscope.models.convnet import ConvNet, ConvNetConfig
 from normscope.models.encoder import Encoder, EncoderConfig

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from normscope.blocks.norm.named_norms import IMAGE_NORMS, TEXT_NORMS, NormSpec
+from normscope.blocks.norm.norm_spec import IMAGE_NORMS, TEXT_NORMS, NormSpec
 from normscope.errors import ConfigError, DtypeError, NormscopeError, ScopeError, ShapeError
 from normscope.models.convnet import ConvNet, ConvNetConfig, Convolution
 from tests.models.images import bars, learns

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from normscope.blocks.norm.base import Norm
-from normscope.blocks.norm.named_norms import TEXT_NORMS, NoNorm, NormSpec
+from normscope.blocks.norm.norm_spec import TEXT_NORMS, NoNorm, NormSpec
 from normscope.blocks.residual import WIRINGS
 from normscope.errors import ConfigError, DtypeError, FutureLeakError, NormscopeError, ShapeError, TokenError
 from normscope.models.encoder import Encoder, EncoderConfig
@@ -110,7 +110,7 @@ def ask(tokens: Any, **options: Any) -> Any:
     ("vocabulary", ConfigError, "vocab_size=0 must be", lambda: config(vocab_size=0)),
     ("context", ConfigError, "context=-1 must be", lambda: config(context=-1)),
     ("heads", ConfigError, "heads=3", lambda: config(heads=3)),
-    ("leak", FutureLeakError, "brackets the tokens' axis", lambda: config(causal=True, norm=TEXT_NORMS["batch"])),
+    ("leak", FutureLeakError, "brackets the token axis", lambda: config(causal=True, norm=TEXT_NORMS["batch"])),
 )
 def test_invalid_arguments(error: type[NormscopeError], words: str, mistake: Any) -> None:
     with pytest.raises(error, match=words):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from normscope.blocks.norm.named_norms import NormSpec
+from normscope.blocks.norm.norm_spec import NormSpec
 from normscope.errors import CacheError, ConfigError, DtypeError, NormscopeError, ShapeError, TokenError
 from normscope.models.gpt import GPT
 from tests.models.tiny import CONTEXT, FORMS, VOCABULARY, made, tiny

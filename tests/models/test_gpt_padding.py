@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from normscope.blocks.norm.named_norms import TEXT_NORMS, NormSpec
+from normscope.blocks.norm.norm_spec import TEXT_NORMS, NormSpec
 from normscope.models.gpt import GPT
 from tests.models.tiny import CONTEXT, VOCABULARY, every_form, made, tiny
 from tests.support import close_all, gradients, random_tokens, real_tokens, scramble

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from normscope.blocks.activations import ACTIVATIONS
-from normscope.blocks.norm.named_norms import TEXT_NORMS
+from normscope.blocks.norm.norm_spec import TEXT_NORMS
 from normscope.blocks.residual import WIRINGS
 from normscope.models.gpt import GPT
 from normscope.models.presets import PRESETS

@@ -12,7 +12,7 @@ from torch import nn
 from normscope.blocks.linear import Embedding, Linear
 from normscope.blocks.mlp import MLP
 from normscope.blocks.norm.base import Norm
-from normscope.blocks.norm.named_norms import NoNorm, NormSpec
+from normscope.blocks.norm.norm_spec import NoNorm, NormSpec
 from normscope.blocks.rotary import Rotary
 from normscope.errors import ConfigError, FutureLeakError, NormscopeError
 from normscope.models.gpt import GPT, GPTConfig

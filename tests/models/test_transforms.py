@@ -362,7 +362,7 @@ def test_losing_custom_backward_raises(use: Callable[[nn.Module, Tensor], object
 
 @pytest.mark.exhaustive
 def test_graph_break_inside_norm() -> None:
-    """The warm-up reads the batch counter, which breaks the graph; the plan made before it must survive."""
+    """The warmup reads the batch counter, which breaks the graph; the plan made before it must survive."""
     module = ns.PowerNorm(16, warmup=1)
     plain = copy.deepcopy(module)
     compiled = torch.compile(module, backend="eager", dynamic=True)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from normscope.blocks.norm.named_norms import TEXT_NORMS, NormSpec
+from normscope.blocks.norm.norm_spec import TEXT_NORMS, NormSpec
 from normscope.blocks.residual import WIRINGS
 from normscope.errors import ConfigError, DtypeError, FutureLeakError, NormscopeError, ShapeError
 from normscope.models.vit import ViT, ViTConfig
@@ -109,7 +109,7 @@ def ask(*shape: int, dtype: torch.dtype = torch.float32) -> Any:
     ("classes", ConfigError, "classes=0 must be", lambda: config(classes=0)),
     ("image", ConfigError, "image_size=8.0 must be", lambda: config(image_size=8.0)),
     ("norm", ConfigError, "there is no norm 'layers'", lambda: config(norm="layers")),
-    ("leak", FutureLeakError, "brackets the tokens' axis", lambda: config(causal=True, norm=TEXT_NORMS["batch"])),
+    ("leak", FutureLeakError, "brackets the token axis", lambda: config(causal=True, norm=TEXT_NORMS["batch"])),
 )
 def test_invalid_arguments(error: type[NormscopeError], words: str, mistake: Any) -> None:
     with pytest.raises(error, match=words):

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from normscope.blocks.norm.named_norms import TEXT_NORMS
+from normscope.blocks.norm.norm_spec import TEXT_NORMS
 from normscope.models.gpt import GPT, GPTConfig
 from normscope.models.presets import PRESETS, preset
 from tests.support import scramble

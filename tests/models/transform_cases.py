@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import normscope as ns
 from normscope.blocks.activations import ACTIVATIONS
-from normscope.blocks.norm.named_norms import IMAGE_NORMS
+from normscope.blocks.norm.norm_spec import IMAGE_NORMS
 from normscope.blocks.residual import WIRINGS
 from normscope.errors import ShapeError
 from tests.support import randn, random_tokens, real_tokens, scramble

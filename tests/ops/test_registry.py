@@ -186,7 +186,7 @@ def test_a_short_call_sees_what_has_changed() -> None:
     norm = ns.LayerNorm(24)
     norm(x)
     norm.weight = nn.Parameter(torch.ones(7))
-    with pytest.raises(ShapeError, match="was made for a gain"):
+    with pytest.raises(ShapeError, match="was made for a weight"):
         norm(x)
 
 

@@ -95,7 +95,9 @@ class Steered:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *losses: float) -> None:
         found = iter(losses)
-        monkeypatch.setattr(periodic_tasks, "evaluate", lambda *_: ValidationResult(next(found), 1.0))
+        monkeypatch.setattr(
+            periodic_tasks, "evaluate", lambda *_: ValidationResult(loss=next(found), bits_per_byte=1.0)
+        )
 
 
 def test_the_best_checkpoint_is_marked_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

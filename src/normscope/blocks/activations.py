@@ -1,7 +1,7 @@
 """The activations of the MLP, by name.
 
 To add one, add a line to `ACTIVATIONS`. A fused kernel is optional (`normscope.ops.activations`), and so is the fused
-decoder (`normscope.generate.decoder_support`): models with an activation it does not have decode in torch.
+decoder (`normscope.generate.decoder_support`): other activations decode in torch.
 """
 
 from collections.abc import Callable, Mapping

@@ -11,7 +11,7 @@ from normscope.blocks.checks import check_dropout, check_mask, check_stream
 from normscope.blocks.fused_norms import norm_and_rotate
 from normscope.blocks.initialization import Initialization, Role
 from normscope.blocks.linear import Linear
-from normscope.blocks.norm.named_norms import NormSpec, as_norm
+from normscope.blocks.norm.norm_spec import NormSpec, as_norm
 from normscope.blocks.rotary import Rotary
 from normscope.blocks.torch_tools import BaseModule, is_fx_proxy
 from normscope.checks import check_flags, check_positive_int

@@ -11,7 +11,7 @@ from normscope.blocks.cache import LayerCache
 from normscope.blocks.checks import check_config, check_dropout, check_mask, check_stream
 from normscope.blocks.initialization import get_initialization
 from normscope.blocks.mlp import MLP, default_hidden
-from normscope.blocks.norm.named_norms import NormSpec, as_norm, build_norm
+from normscope.blocks.norm.norm_spec import NormSpec, as_norm, build_norm
 from normscope.blocks.residual import MaskedNorm, get_wiring
 from normscope.blocks.rotary import Rotary
 from normscope.blocks.torch_tools import BaseModule, is_fx_proxy

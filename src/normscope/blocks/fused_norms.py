@@ -40,8 +40,8 @@ def norm_and_rotate(
     if norm is not None:
         if type(rotary) is Rotary and mask is None and _is_rms_of_each_head(norm, x) and not has_hooks(norm, rotary):
             eps = default_eps(x) if norm.eps is None else norm.eps
-            gain = norm._affine(*norm._plan_for(x.shape)[1:]).weight
-            return rms_norm_rotary(x, gain, *rotary.tables(x, start), eps)
+            weight = norm._affine(*norm._plan_for(x.shape)[1:]).weight
+            return rms_norm_rotary(x, weight, *rotary.tables(x, start), eps)
         x = norm(x, mask=mask)
     return x if rotary is None else rotary(x, start)
 
@@ -53,7 +53,7 @@ def is_stateless_norm(norm: nn.Module | None) -> TypeGuard[Norm]:
 
 
 def _is_rms_of_each_head(norm: nn.Module, x: Tensor) -> TypeGuard[Norm]:
-    """Return whether the norm is a stateless RMS norm over the features of each head, with at most a gain."""
+    """Return whether the norm is a stateless RMS norm over the features of each head, with at most a weight."""
     if type(norm) is not Norm and type(norm) is not RMSNorm:  # a subclass may override anything
         return False
     if norm.statistic != RMS or norm.state is not None or norm.bias is not None:

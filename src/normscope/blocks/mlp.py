@@ -38,7 +38,7 @@ class MLP(BaseModule):
     Args:
         width: width of the residual stream.
         hidden: hidden size; None for 4 x width, or 8/3 x width if gated.
-        activation: relu2, relu, gelu, gelu-tanh, silu, or one of the gated swiglu, reglu, geglu.
+        activation: a name in `normscope.blocks.activations.ACTIVATIONS`; those with a gate give a gated MLP.
         bias: whether the projections have a bias.
         dropout: dropout probability of the output.
         init: initialization of the weights.

@@ -1,6 +1,8 @@
 """The command line: a table of commands; only the module of the given command is imported.
 
-To add a command, add a line to `COMMANDS` and a module with `main(arguments)`, which may return an exit code.
+To add a command, add a line to `COMMANDS` and a module with `main(arguments)`, which may return an exit code. Its
+options are a dataclass with the capitalized name of the command (`Train`), or one per subcommand in `SUBCOMMANDS`: the
+completion scripts look for these names.
 """
 
 import importlib
@@ -39,7 +41,7 @@ COMMANDS = {
 """Command -> (module, one-line help)."""
 
 ALIASES = {"-n": "samples", "--tokens": "max_new_tokens"}
-"""Options with another name than the setting behind them."""
+"""Options whose name differs from the setting's."""
 
 EXIT_USAGE, EXIT_IO_ERROR, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 2, 74, 130, 141
 """Exit codes: usage error, EX_IOERR of sysexits.h, and 128 + the signal number for SIGINT and SIGPIPE."""
@@ -62,7 +64,7 @@ def program() -> NoReturn:
 
 
 def _on_interrupt(handler: Any) -> None:
-    """Handle Ctrl-C, unless it is ignored: so shells start what is to go on in the background."""
+    """Set the handler of Ctrl-C, unless the shell set it to be ignored, as for background jobs."""
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, handler)
 
@@ -84,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run_safely(given: Sequence[str]) -> int:
-    """Run a command; turn errors of the user or the system into a message and an exit code."""
+    """Run a command; turn user and system errors into a message and an exit code."""
     try:
         return _run(given)
     except NormscopeError as error:

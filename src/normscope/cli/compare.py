@@ -8,14 +8,23 @@ from typing import Annotated, Any
 
 import tyro
 
+from normscope.blocks.activations import ACTIVATIONS
+from normscope.blocks.initialization import INITIALIZATIONS
+from normscope.blocks.norm.norm_spec import TEXT_NORMS
+from normscope.blocks.residual import WIRINGS
 from normscope.cli.lab import WorkerOptions
 from normscope.cli.options import Float, Folder, Int, Str, given, read_arguments
 from normscope.errors import ConfigError
 from normscope.lab.compare.compare import compare
 from normscope.render.formatting import format_duration
 
-_LIST = tyro.conf.arg(metavar="A,B,...", help_behavior_hint="")
-Listed = Annotated[str | None, _LIST]
+
+def _listed(*choices: str) -> Any:
+    """An option with comma-separated values; the choices, if given, are its help."""
+    return tyro.conf.arg(metavar="A,B,...", help_behavior_hint="", help=f"{', '.join(choices)}." if choices else None)
+
+
+Listed = Annotated[str | None, _listed()]
 AUTO = "auto"
 _NUMBERS: Mapping[str, tuple[type, str]] = {
     **dict.fromkeys(("depth", "width", "heads", "context"), (int, "comma-separated integers")),
@@ -28,17 +37,13 @@ _NUMBERS: Mapping[str, tuple[type, str]] = {
 class VariantOptions:
     """What to compare: comma-separated values."""
 
-    norm: Listed = None
-    """rms, layer, rms-plain, group, instance, batch, power, none, or a scope such as "... [d]"."""
+    norm: Annotated[str | None, _listed(*TEXT_NORMS, "none", 'or a scope such as "... [d]"')] = None
 
-    wiring: Listed = None
-    """pre, post, sandwich, parallel, single, none."""
+    wiring: Annotated[str | None, _listed(*WIRINGS)] = None
 
-    activation: Listed = None
-    """relu2, relu, gelu, silu, swiglu, reglu, geglu."""
+    activation: Annotated[str | None, _listed(*ACTIVATIONS)] = None
 
-    init: Listed = None
-    """glorot-truncated, glorot-corrected, gpt2, nanochat."""
+    init: Annotated[str | None, _listed(*INITIALIZATIONS)] = None
 
     positions: Listed = None
     """learned, rotary, none."""

@@ -16,7 +16,7 @@ from normscope.cli.options import read_arguments, run_tyro
 
 Shell = Literal["bash", "zsh", "fish"]
 _FILES = {"bash": "complete -o default -F _tyro_normscope normscope"}
-"""What completes file names where tyro proposes nothing, in shells that do not do so anyway."""
+"""Completes file names where tyro proposes nothing, in shells that don't do so themselves."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def _fixed_choices(values: re.Match[str]) -> str:
 
 
 def command_type(name: str) -> Any:
-    """The options of a command for tyro; words that are no options, such as topics, become subcommands."""
+    """The options of a command for tyro; words that are not options, such as topics, become subcommands."""
     module = importlib.import_module(COMMANDS[name][0])
     if hasattr(module, "SUBCOMMANDS"):
         return _choices((word, kind) for word, (kind, _) in module.SUBCOMMANDS.items())

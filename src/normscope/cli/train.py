@@ -1,4 +1,7 @@
-"""`normscope train`: train a GPT on text."""
+"""`normscope train`: train a GPT on text.
+
+To add a flag, add a field to `TrainConfig` (`normscope.training.config`): its description there is the help.
+"""
 
 import dataclasses
 from collections.abc import Sequence
@@ -8,7 +11,7 @@ from typing import Annotated, Literal
 import tyro
 
 from normscope.cli import options as opt
-from normscope.training.config import TrainConfig
+from normscope.training.config import INTERVALS, TrainConfig
 from normscope.training.train import WandbMode, train
 
 STOPPED = 130  # the exit code of a command stopped by Ctrl-C
@@ -76,15 +79,14 @@ class LoggingOptions:
     """Log to Weights & Biases."""
 
 
-# The options of the training are the fields of its config: those of two groups by name, all others in the first group.
-_INTERVALS = ("eval_every", "sample_every", "save_every", "xray_every")
+# Every field of TrainConfig is an option. Fields that are not in one of these two groups are in OptimizationOptions.
 _HARDWARE = ("device", "precision", "compile")
-_OTHERS = [field.name for field in dataclasses.fields(TrainConfig) if field.name not in _INTERVALS + _HARDWARE]
+_OTHERS = [field.name for field in dataclasses.fields(TrainConfig) if field.name not in INTERVALS + _HARDWARE]
 OptimizationOptions = opt.config_options(
     "OptimizationOptions", "Optimizer and learning-rate schedule. Defaults come from the recipe.", TrainConfig, _OTHERS
 )
 IntervalOptions = opt.config_options(
-    "IntervalOptions", "Intervals in steps; 0 means only at the end.", TrainConfig, _INTERVALS
+    "IntervalOptions", "Intervals in steps; 0 means only at the end.", TrainConfig, INTERVALS
 )
 HardwareOptions = opt.config_options(
     "HardwareOptions", "Device and precision; see also `normscope doctor`.", TrainConfig, _HARDWARE
@@ -120,7 +122,7 @@ class Train:
     """Prompt of the samples drawn during training."""
 
     data: DataOptions = field(default_factory=DataOptions)
-    gpt: ModelOptions = field(default_factory=ModelOptions)
+    architecture: ModelOptions = field(default_factory=ModelOptions)
     optimization: OptimizationOptions = field(default_factory=OptimizationOptions)  # type: ignore[valid-type]
     intervals: IntervalOptions = field(default_factory=IntervalOptions)  # type: ignore[valid-type]
     hardware: HardwareOptions = field(default_factory=HardwareOptions)  # type: ignore[valid-type]
@@ -129,5 +131,5 @@ class Train:
 
 def main(arguments: Sequence[str]) -> int:
     command = opt.read_arguments(Train, "train", arguments)
-    run = train(**{**opt.given(command), "model": opt.parse_settings(command.gpt.model)})
+    run = train(**{**opt.given(command), "model": opt.parse_settings(command.architecture.model)})
     return STOPPED if run.end_reason == "stopped" else 0

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from normscope.blocks.norm.named_norms import IMAGE_NORMS, TEXT_NORMS
+from normscope.blocks.norm.norm_spec import IMAGE_NORMS, TEXT_NORMS
 from normscope.drawing.graph import GraphNode
 from normscope.render.formatting import format_compact
 from normscope.tracing.function_kinds import ATTENTION_FUNCTIONS, formula

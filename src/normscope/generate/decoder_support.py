@@ -17,7 +17,7 @@ from normscope.blocks.fused_norms import has_hooks, is_stateless_norm
 from normscope.blocks.linear import Embedding
 from normscope.blocks.mlp import MLP
 from normscope.blocks.norm import Norm
-from normscope.blocks.norm.named_norms import NoNorm
+from normscope.blocks.norm.norm_spec import NoNorm
 from normscope.blocks.rotary import Rotary
 from normscope.errors import ShapeError
 from normscope.models.gpt import GPT, GPTConfig

@@ -57,7 +57,7 @@ def sample_token(logits: FloatArray, config: GenerationConfig, u: float, seen: N
 def unnormalized_probabilities(logits: FloatArray, config: GenerationConfig) -> FloatArray:
     """Return the probabilities after temperature, top_k, top_p and min_p, up to a constant factor.
 
-    The most likely token has 1. Sampling needs no normalization.
+    The most likely token has weight 1. Sampling needs no normalization.
     """
     # A large difference divided by a small temperature overflows float64, and is a probability of zero.
     with np.errstate(over="ignore"):

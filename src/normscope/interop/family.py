@@ -33,11 +33,11 @@ class Family:
         preset: the preset with its architecture.
         config: for each field of GPTConfig, how to read it from the settings.
         unsupported: settings that are refused if they have this value.
-        tensors: their name of each tensor that is not a parameter of a norm or linear layer.
-        norms, linears: their name of each norm and linear layer. `{i}` is the index of a block.
+        tensors: the Hugging Face name of each tensor that is not a parameter of a norm or linear layer.
+        norms, linears: the Hugging Face name of each norm and linear layer. `{i}` is the index of a block.
         parameters: the parameters of each norm and linear layer.
         is_transposed: whether linear layers store their weight as (in, out).
-        head: their name of an untied output head.
+        head: the Hugging Face name of an untied output head.
         prefix: a prefix of all names that may be absent.
         ignored: a regular expression for buffers in older checkpoints.
     """
@@ -80,12 +80,12 @@ class Family:
                 )
             weight = weight.t() if self.is_transposed else weight
             ours[f"{name}.{part}"] = weight.tensor_split(source.total)[source.position]
-            unused.pop(f"{source.name}.{part}", None)  # None: of another slice
+            unused.pop(f"{source.name}.{part}", None)  # None: another slice of the same weight came first
         self._refuse_unused(unused, ours["embedding.weight"])
         return ours
 
     def _tensors(self, config: GPTConfig) -> Iterator[tuple[str, str]]:
-        """Yield our and their name of each tensor outside of linear layers."""
+        """Yield our name and the Hugging Face name of each tensor outside of linear layers."""
         yield from self.tensors.items()
         for i in range(config.depth):
             for name, other in self.norms.items():
@@ -95,7 +95,7 @@ class Family:
             yield "head.weight", self.head
 
     def _linears(self, config: GPTConfig) -> Iterator[tuple[str, Slice, str]]:
-        """Yield the name of each of our linear layers, where it is in theirs, and the name of a parameter."""
+        """Yield for each parameter of our linear layers: our layer, the layer in their checkpoint, the parameter."""
         for i in range(config.depth):
             for name, other in self.linears.items():
                 source = other if isinstance(other, Slice) else Slice(other)
@@ -134,7 +134,7 @@ def norm(eps: str, default: float, **settings: Any) -> Callable[[Settings], Norm
 
 
 def choice(name: str, choices: Mapping[str, str], default: str) -> Callable[[Settings], str]:
-    """Read a setting that has to be one of these, and translate it."""
+    """Read a setting that must be one of these keys, and translate it to our name."""
 
     def read(settings: Settings) -> str:
         value = settings.get(name, default)

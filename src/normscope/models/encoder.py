@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from normscope.blocks.block import Block, BlockConfig, final_norm
 from normscope.blocks.checks import check_config, check_tokens
 from normscope.blocks.linear import Embedding
-from normscope.blocks.norm.named_norms import NormSpec
+from normscope.blocks.norm.norm_spec import NormSpec
 from normscope.blocks.torch_tools import BaseModule, is_fx_proxy
 from normscope.checks import check_positive_int
 from normscope.errors import ShapeError

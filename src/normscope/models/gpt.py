@@ -18,7 +18,7 @@ from normscope.blocks.cache import KVCache, StartPosition, max_start, position_i
 from normscope.blocks.checks import check_config, check_mask, check_same_device, check_tokens, unknown_token
 from normscope.blocks.initialization import Role
 from normscope.blocks.linear import Embedding, Linear
-from normscope.blocks.norm.named_norms import as_norm, build_norm
+from normscope.blocks.norm.norm_spec import as_norm, build_norm
 from normscope.blocks.rotary import Rotary, check_rotary, rotary_for_layers
 from normscope.blocks.torch_tools import BaseModule, is_fx_proxy
 from normscope.checks import check_flags, check_positive_int, check_positive_number, short_repr

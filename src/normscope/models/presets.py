@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from normscope.blocks.checks import lookup
-from normscope.blocks.norm.named_norms import NormSpec, as_norm
+from normscope.blocks.norm.norm_spec import NormSpec, as_norm
 from normscope.checks import check_positive_int, check_setting_names
 from normscope.models.gpt import GPTConfig
 

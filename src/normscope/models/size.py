@@ -6,7 +6,7 @@ import torch
 
 from normscope.blocks.activations import get_activation
 from normscope.blocks.block import BlockConfig
-from normscope.blocks.norm.named_norms import NormSpec, as_norm
+from normscope.blocks.norm.norm_spec import NormSpec, as_norm
 from normscope.blocks.residual import get_wiring
 from normscope.errors import ConfigError
 from normscope.render.formatting import format_bytes, format_count

@@ -1,6 +1,7 @@
-"""Activations: a reference implementation in torch for each, and fused kernels for the CPU.
+"""Activations with a fused kernel for the CPU, and a reference implementation in torch for each.
 
-`fused/activations.py` has a forward and a backward kernel for each activation. Only the input is saved.
+`normscope.blocks.activations` lists the activations of models; start there to add one. `fused/activations.py` has a
+forward and a backward kernel for each activation. Only the input is saved.
 """
 
 from collections.abc import Callable, Mapping
@@ -88,9 +89,9 @@ def _forward(config: ActivationConfig, *tensors: Any) -> tuple[Tensor]:
 
 
 def _backward(config: ActivationConfig, grads: Tensors, saved: Tensors, needed: list[bool]) -> list[Tensor | None]:
-    x, g, up = _to_kernel_layout(saved[0], grads[0], saved[1])
+    x, dy, up = _to_kernel_layout(saved[0], grads[0], saved[1])
     dx, dup = torch.empty_like(x), None if up is None else torch.empty_like(x)
-    arrays = addresses(x, up, g, dx, dup)
+    arrays = addresses(x, up, dy, dx, dup)
     run_kernel("activations", "backward", thread_pool_for(x.numel()), _kind(config.name), arrays, x.numel())
     if x is saved[0]:
         return [dx, dup]

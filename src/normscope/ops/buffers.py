@@ -39,12 +39,12 @@ def addresses(*tensors: Tensor | None) -> tuple[int, ...]:
 
 @lru_cache(maxsize=64)
 def constant_vector(value: float, count: int) -> Tensor:
-    """Return a cached constant vector, used in place of a missing gain or bias."""
+    """Return a cached constant vector, used in place of a missing weight or bias."""
     return torch.full((count,), value, dtype=torch.float32, device="cpu")
 
 
 def parameter_or(value: float, parameter: Tensor | None, count: int) -> Tensor:
-    """Return a gain or bias as contiguous float32, or a constant vector if it is missing."""
+    """Return a weight or bias as contiguous float32, or a constant vector if it is missing."""
     if parameter is None:
         return constant_vector(value, count)
     return (

@@ -98,7 +98,7 @@ def is_plain(x: Tensor) -> bool:
 
 
 def are_plain(shape: tuple[int, ...] | None, *parameters: Tensor | None) -> bool:
-    """Return whether a gain and a bias, if any, are parameters of this shape, contiguous float32 on the CPU."""
+    """Return whether a weight and a bias, if any, are parameters of this shape, contiguous float32 on the CPU."""
     for p in parameters:
         if p is not None and not (
             type(p) is nn.Parameter and p.is_cpu and p.dtype is torch.float32 and p.shape == shape and p.is_contiguous()

@@ -22,7 +22,7 @@ The rule, in this order:
 
    | norm                                     | torch                                        | bits with threads      |
    |------------------------------------------|----------------------------------------------|------------------------|
-   | rows: LayerNorm, InstanceNorm of planes  | small, and no gradient of gain or bias       | dgain and dbias differ |
+   | rows: LayerNorm, InstanceNorm of planes  | small, and no gradient of weight or bias     | theirs differ          |
    | rows of 16, 32, 48, ..., at most 2,048   | always, as a GroupNorm of one group          | equal                  |
    | elements                                 |                                              |                        |
    | GroupNorm                                | no gradient at all                           | dx differs in training |
@@ -132,7 +132,7 @@ def choose_attention(q: Tensor, k: Tensor, v: Tensor, hides: bool) -> Backend:
 
 
 def choose_rotary(x: Tensor, weight: Tensor | None, cos: Tensor, sin: Tensor) -> Backend:
-    """Rotary embedding of (b, s, heads, e), alone or after an RMS norm with a gain."""
+    """Rotary embedding of (b, s, heads, e), alone or after an RMS norm with a weight."""
     fits = (
         x.dtype in SUPPORTED_DTYPES
         and (weight is None or weight.dtype in SUPPORTED_DTYPES)

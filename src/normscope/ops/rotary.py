@@ -42,7 +42,7 @@ def apply_rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def rms_norm_rotary(x: Tensor, weight: Tensor | None, cos: Tensor, sin: Tensor, eps: float) -> Tensor:
-    """Apply an RMS norm with a gain over each head, then the rotary embedding."""
+    """Apply an RMS norm with a weight over each head, then the rotary embedding."""
     if cos.dim() == 4:
         x_in_line, cos, sin = _flatten_batch(x, cos, sin)
         return rms_norm_rotary(x_in_line, weight, cos, sin, eps).reshape(x.shape)
@@ -109,9 +109,9 @@ ROTARY = Operation(
 
 
 def _norm_rotary(config: NormRotaryConfig, x: Tensor, weight: Tensor | None, cos: Tensor, sin: Tensor) -> tuple[Tensor]:
-    wide, gain = to_contiguous_float32(x), parameter_or(1.0, weight, x.shape[-1])
+    wide, wide_weight = to_contiguous_float32(x), parameter_or(1.0, weight, x.shape[-1])
     y = torch.empty_like(wide)
-    arrays = addresses(wide, gain, cos, sin, y)
+    arrays = addresses(wide, wide_weight, cos, sin, y)
     run_kernel("rotary", "rms_norm_rotary", thread_pool_for(wide.numel()), arrays, _sizes(wide), config.eps)
     return (y.to(x.dtype),)
 
@@ -120,12 +120,13 @@ def _norm_rotary_backward(
     config: NormRotaryConfig, grads: Tensors, saved: Tensors, needed: list[bool]
 ) -> tuple[Tensor, Tensor | None]:
     x, weight, cos, sin = saved
-    wide, gain, g = to_contiguous_float32(x), parameter_or(1.0, weight, x.shape[-1]), to_contiguous_float32(grads[0])
+    wide, dy = to_contiguous_float32(x), to_contiguous_float32(grads[0])
+    wide_weight = parameter_or(1.0, weight, x.shape[-1])
     tokens, e = x.shape[0] * x.shape[1], x.shape[-1]
     blocks = min(64, tokens)  # depends on the tokens alone, for deterministic results
     sums, dx = empty_float64(blocks * e if needed[1] else 0), torch.empty_like(wide)
     dweight = empty_float32(e) if needed[1] else None
-    arrays = addresses(wide, gain, cos, sin, g, dx, sums)
+    arrays = addresses(wide, wide_weight, cos, sin, dy, dx, sums)
     sizes, pool = _sizes(wide), thread_pool_for(wide.numel())
     run_kernel("rotary", "rms_norm_rotary_backward", pool, arrays, *addresses(dweight), sizes, blocks, config.eps)
     return dx.to(x.dtype), match_parameter(dweight, weight)

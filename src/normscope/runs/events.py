@@ -76,7 +76,7 @@ class StepEvent(RunEvent, frozen=True):
 
 
 class ValidationEvent(RunEvent, frozen=True):
-    """A full pass over the validation split; `best` if its loss is the lowest so far."""
+    """The `ValidationResult` of a full pass over the validation split; `best` if its loss is the lowest so far."""
 
     loss: float
     bits_per_byte: float

@@ -25,7 +25,7 @@ from normscope.training.schedule import LRSchedule, ScheduleName
 
 OptimizerName = Literal["muon", "adamw"]
 OnNaN = Literal["stop", "rollback"]
-_INTERVALS = ("eval_every", "sample_every", "save_every", "xray_every")
+INTERVALS = ("eval_every", "sample_every", "save_every", "xray_every")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +96,7 @@ class TrainConfig:
             value = getattr(self, name)
             if not (is_number(value) and 0 <= value < 1):
                 raise ConfigError(f"{name}={value!r} must be at least 0 and below 1")
-        check_non_negative(**{name: getattr(self, name) for name in _INTERVALS})
+        check_non_negative(**{name: getattr(self, name) for name in INTERVALS})
         check_seed(seed=self.seed)
         if not (is_integer(self.muon_steps) and self.muon_steps <= len(POLAR_EXPRESS)):
             raise ConfigError(f"muon_steps={self.muon_steps!r} must be a whole number from 1 to {len(POLAR_EXPRESS)}")

@@ -16,7 +16,7 @@ class LRSchedule:
 
     Args:
         steps: Number of steps.
-        shape: Shape of the decay: linear, cosine, or constant (no decay).
+        schedule: Shape of the decay: linear, cosine, or constant (no decay).
         warmup: Fraction of the steps spent on linear warmup.
         decay: Fraction of the steps spent on the decay; 1 leaves no plateau.
         final_lr: Final learning rate, as a fraction of the peak.
@@ -27,20 +27,20 @@ class LRSchedule:
     """
 
     steps: int
-    shape: ScheduleName = "linear"
+    schedule: ScheduleName = "linear"
     warmup: float = 0.0
     decay: float = 0.5
     final_lr: float = 0.0
 
     def __post_init__(self) -> None:
         check_positive_int(steps=self.steps)
-        if self.shape not in get_args(ScheduleName):
-            raise ConfigError(f"schedule={self.shape!r}: choose one of {', '.join(get_args(ScheduleName))}")
+        if self.schedule not in get_args(ScheduleName):
+            raise ConfigError(f"schedule={self.schedule!r}: choose one of {', '.join(get_args(ScheduleName))}")
         for name in ("warmup", "decay", "final_lr"):
             value = getattr(self, name)
             if not (is_number(value) and 0 <= value <= 1):
                 raise ConfigError(f"{name}={value!r} must be a fraction between 0 and 1")
-        if self.shape != "constant" and self.warmup + self.decay > 1:
+        if self.schedule != "constant" and self.warmup + self.decay > 1:
             raise ConfigError(f"warmup={self.warmup} plus decay={self.decay} must be at most 1")
 
     def lr_scale(self, step: int) -> float:
@@ -49,9 +49,9 @@ class LRSchedule:
         if step + 1 < warmup_steps:
             return (step + 1) / warmup_steps
         decay_steps = self.decay * self.steps
-        if self.shape == "constant" or self.steps - step >= decay_steps:
+        if self.schedule == "constant" or self.steps - step >= decay_steps:
             return 1.0
         left = max(0.0, (self.steps - step) / decay_steps)  # from 1 at the start of the decay towards 0 at the end
-        if self.shape == "cosine":
+        if self.schedule == "cosine":
             left = (1 - math.cos(math.pi * left)) / 2
         return self.final_lr + (1 - self.final_lr) * left

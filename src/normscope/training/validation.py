@@ -1,4 +1,9 @@
-"""Evaluate a model on the validation split."""
+"""Evaluate a model on the validation split.
+
+To add a metric, compute it in `evaluate`, and add a field to `ValidationResult` and the same field to `ValidationEvent`
+(`normscope.runs.events`). metrics.jsonl, TensorBoard and Weights & Biases then have it. The displays
+(`normscope.training.observers`) and the report (`normscope.runs.report`) show the metrics that they name.
+"""
 
 import math
 from collections.abc import Callable, Iterable
@@ -18,7 +23,7 @@ class ValidationResult:
 
     Args:
         loss: Cross-entropy in nats per token.
-        bits_per_byte: The same, independent of the tokenizer.
+        bits_per_byte: Loss in bits per byte, comparable across tokenizers.
     """
 
     loss: float
@@ -27,18 +32,18 @@ class ValidationResult:
 
 def evaluate(
     model: GPT,
-    windows: Iterable[tuple[np.ndarray, np.ndarray]],
+    batches: Iterable[tuple[np.ndarray, np.ndarray]],
     bytes_per_token: float,
     autocast: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> ValidationResult:
-    """Average the loss over all windows, weighted by tokens. The model's train/eval mode is restored."""
+    """Average the loss over all batches, weighted by tokens. The model's train/eval mode is restored."""
     device = model.embedding.weight.device
     was_training = model.training
     model.eval()
     nats, count = 0.0, 0
     try:
         with torch.inference_mode(), autocast():
-            for inputs, targets in windows:
+            for inputs, targets in batches:
                 loss = model.loss(torch.from_numpy(inputs).to(device), torch.from_numpy(targets).to(device))
                 nats += loss.item() * targets.size
                 count += targets.size
@@ -46,4 +51,4 @@ def evaluate(
         model.train(was_training)
     if not count:
         raise CorpusError("the validation split is empty\nfix: hold out a larger fraction of the text, or add text")
-    return ValidationResult(nats / count, nats / count / bytes_per_token / math.log(2))
+    return ValidationResult(loss=nats / count, bits_per_byte=nats / count / bytes_per_token / math.log(2))

@@ -1,4 +1,4 @@
-"""Residual streams that grow too much, dominant branches, and post-norm models without warm-up."""
+"""Residual streams that grow too much, dominant branches, and post-norm models without warmup."""
 
 from typing import Any
 

@@ -22,8 +22,8 @@ EXACT = [claim for claim in all_claims() if claim.kind == "exact"]
 by_name = pytest.mark.parametrize("claim", all_claims(), ids=lambda claim: claim.name)
 
 
-def test_thirty_claims_each_with_its_number_and_two_files() -> None:
-    assert [claim.number for claim in all_claims()] == list(range(1, 31))
+def test_claims_are_numbered_and_have_two_files_each() -> None:
+    assert [claim.number for claim in all_claims()] == list(range(1, len(all_claims()) + 1))
     for suffix in ("py", "toml"):
         files = {path.stem for path in FOLDER.rglob(f"*.{suffix}")} - {"__init__"}
         assert {claim.name.replace("-", "_") for claim in all_claims()} == files
@@ -81,7 +81,7 @@ def test_invalid_texts_are_refused(before: str, after: str, message: str, tmp_pa
 def test_claim_is_complete_before_the_run(claim: Claim) -> None:
     words = (claim.statement, claim.design, claim.rule, *(claim.supported, claim.contradicted, claim.inconclusive))
     assert all(len(text.split()) >= 4 and text.endswith(".") for text in words)
-    assert "otes on " in claim.source
+    assert claim.source.endswith(".")
     for budget in (QUICK, get_budget("full")):
         assert len(claim.experiment.variants(budget)) >= 1
         assert json.loads(json.dumps(claim.experiment.variants(budget))) is not None

@@ -51,7 +51,7 @@ def stepped(step: int, loss: float = 2.0, steps: int = 300, seconds: float = 0.1
 
 
 def validated(step: int, loss: float, best: bool = True) -> ValidationEvent:
-    return ValidationEvent(step, loss, loss / math.log(2) / BYTES_PER_TOKEN, best, 0.4)
+    return ValidationEvent(step, loss=loss, bits_per_byte=loss / math.log(2) / BYTES_PER_TOKEN, best=best, seconds=0.4)
 
 
 def true_loss(step: int) -> float:

@@ -88,7 +88,7 @@ def test_speed_is_that_of_recent_steps() -> None:
 
 
 @pytest.mark.parametrize(("bits", "share"), [(5.0, 0.0), (0.5, 1.0), (FLOOR, 1.0), (math.nan, None)])
-def test_learned_goes_from_guessing_to_the_floor(bits: float, share: float | None) -> None:
+def test_learned_goes_from_a_uniform_guess_to_the_floor(bits: float, share: float | None) -> None:
     progress = RunProgress(Clock())
     progress.on_event(started())
     assert progress.learned is None
@@ -99,8 +99,8 @@ def test_learned_goes_from_guessing_to_the_floor(bits: float, share: float | Non
 def test_learned_is_half_at_the_midpoint() -> None:
     progress = RunProgress(Clock())
     progress.on_event(started())
-    assert progress.guessing * math.log(2) * 1.5 == pytest.approx(math.log(65))  # as a blind guess costs ln(vocabulary)
-    progress.on_event(validated(5, (progress.guessing + FLOOR) / 2 * math.log(2) * 1.5))
+    assert progress.uniform_bits * math.log(2) * 1.5 == pytest.approx(math.log(65))  # of a uniform guess
+    progress.on_event(validated(5, (progress.uniform_bits + FLOOR) / 2 * math.log(2) * 1.5))
     assert progress.learned == pytest.approx(0.5)
 
 
@@ -118,7 +118,7 @@ def test_before_the_start_nothing_is_known() -> None:
     progress = RunProgress(Clock())
     assert (progress.step, progress.steps, progress.floor, progress.learned) == (0, 0, None, None)
     assert math.isnan(progress.loss)
-    assert math.isnan(progress.guessing)
+    assert math.isnan(progress.uniform_bits)
     assert math.isnan(progress.tokens_per_second)
 
 

@@ -50,7 +50,7 @@ class Norm(BaseModule):
             mean square.
         state: None; "running" to track running statistics and use them in eval mode, as BatchNorm; or "power" to use
             running statistics in training too, as PowerNorm.
-        affine: the axes of the learnable gain, for instance "c" or "(g c)"; None for no parameters.
+        affine: the axes of the learnable weight, for instance "c" or "(g c)"; None for no parameters.
         bias: whether the affine parameters include a bias.
         eps: value added to the second moment. None for the default of torch.nn.RMSNorm, the machine epsilon of float32
             (of float64 for float64 inputs).
@@ -88,7 +88,7 @@ class Norm(BaseModule):
     running_nu: Tensor | None
     num_batches_tracked: Tensor | None
     parameter_shape: tuple[int, ...] | None
-    """The shape of the gain and the bias; None for a norm without them."""
+    """The shape of the weight and the bias; None for a norm without them."""
 
     # torch's InstanceNorm never updates its num_batches_tracked; a drop-in must have equal buffers.
     _counts_batches = True
@@ -153,7 +153,7 @@ class Norm(BaseModule):
                 self.register_buffer(name, None)
 
     def reset_parameters(self) -> None:
-        """Reset the gain to 1, the bias to 0, and the running statistics to those of a standardized input."""
+        """Reset the weight to 1, the bias to 0, and the running statistics to those of a standardized input."""
         self.reset_running_stats()
         if self.weight is not None:
             nn.init.ones_(self.weight)
@@ -237,7 +237,7 @@ class Norm(BaseModule):
         return torch.batch_norm(x, affine.weight, affine.bias, mean, variance, training, momentum, eps, False)
 
     def _plan_for(self, shape: torch.Size) -> tuple[Plan, tuple[int, ...], bool]:
-        """Return the plan for a shape, the broadcast shape of the gain, and whether `is_row_norm` holds.
+        """Return the plan for a shape, the broadcast shape of the weight, and whether `is_row_norm` holds.
 
         Cached, because planning would dominate the time of a small layer; not while the sizes are being traced.
         """
@@ -260,14 +260,14 @@ class Norm(BaseModule):
         return found
 
     def _affine(self, broadcast_shape: tuple[int, ...], is_row_norm: bool) -> Affine:
-        """Return gain and bias with their broadcast shape.
+        """Return weight and bias with their broadcast shape.
 
         Checks their shapes: kernels take bare addresses and would read out of bounds.
         """
         weight, bias, shape = self.weight, self.bias, self.parameter_shape
         if (weight is not None and weight.shape != shape) or (bias is not None and bias.shape != shape):
             found = ", ".join(str(tuple(p.shape)) for p in (weight, bias) if p is not None)
-            raise ShapeError(f"{self} was made for a gain and a bias of shape {shape}, but has {found}")
+            raise ShapeError(f"{self} was made for a weight and a bias of shape {shape}, but has {found}")
         return Affine(weight, bias, broadcast_shape, is_row_norm)
 
     def _uses_running_stats(self) -> bool:

@@ -140,14 +140,14 @@ def channel_axes(scope: Scope, sizes: Mapping[str, int]) -> str:
     >>> channel_axes(Scope.parse("n (g [c]) [...]"), {"g": 8, "c": 4}), channel_axes(Scope.parse("[b s] d"), {"d": 4})
     ('(g c)', 'd')
     """
-    owners = []
+    names = []
     for dim in scope.dims:
         axes = list(flatten_axes([dim]))
         if all(axis.name in sizes for axis in axes) and not all(axis.bracketed for axis in axes):
-            owners.append(scope.text[slice(*dim.span)].replace("[", "").replace("]", ""))
-    if not owners:
+            names.append(scope.text[slice(*dim.span)].replace("[", "").replace("]", ""))
+    if not names:
         raise ConfigError(
-            f"the gain needs an axis that is not in brackets and whose size is known, but with {dict(sizes)} the scope "
-            f"{scope.text!r} has none; give its size, as in BatchNorm('[n] c [...]', c=64), or affine=False"
+            f"the weight needs an axis that is not in brackets and whose size is known, but with {dict(sizes)} the "
+            f"scope {scope.text!r} has none; give its size, as in BatchNorm('[n] c [...]', c=64), or affine=False"
         )
-    return " ".join(owners)
+    return " ".join(names)

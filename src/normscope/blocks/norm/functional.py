@@ -35,7 +35,7 @@ def normalize(
         scope: the axes of x; those in brackets share statistics.
         statistic: "standardize" to subtract the mean and divide by the standard deviation, "rms" to divide by the root
             mean square.
-        weight, bias: gain and bias, over the axes that `affine` names.
+        weight, bias: the affine parameters, over the axes that `affine` names.
         eps: value added to the second moment; None for the machine epsilon.
         mask: True at real positions. Padding is ignored in the statistics and zero in the result.
         sizes: sizes of axes that the shape of x does not determine, for instance `g=8`.
@@ -60,7 +60,7 @@ def normalize(
 def _check_affine(
     x: Tensor, scope: Scope, plan: Plan, affine: str | Axes | None, weight: Tensor | None, bias: Tensor | None
 ) -> Affine:
-    """Check the shapes of gain and bias, and return them with the shape in which they broadcast."""
+    """Check the shapes of weight and bias, and return them with the shape in which they broadcast."""
     if affine is None:
         if weight is not None or bias is not None:
             raise ConfigError("a weight or bias was given, but not its axes; name them, for instance affine='c'")

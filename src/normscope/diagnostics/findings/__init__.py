@@ -12,7 +12,7 @@ To add a finding, write its text as a `FindingKind` and its rule as a check, in 
     def check_unused_modules(view: RecordView) -> Iterator[Finding]:
         for module in view.modules.values():
             if module.order is None and module.parameters:
-                yield NEVER_RAN.at(module, {"parameters": module.parameter_count}, "note")
+                yield NEVER_RAN.found_in(module, {"parameters": module.parameter_count}, "note")
 
 `RecordView` lists the modules that ran, linear layers, norms, attentions, residual additions, parameters and matrices,
 and which modules read an output; `ModuleRecord` and `ParameterRecord` have the rest.

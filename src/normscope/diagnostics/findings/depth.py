@@ -163,7 +163,9 @@ def _by_trend(
         factor = max(change.total, 1 / change.total)
         evidence = {"total factor": change.total, f"factor per {unit}": change.layer, f"{unit}s": count}
         severity = "error" if factor > HOPELESS else "warning"
-        yield kind.at(module, evidence, severity, factor=factor, after_training=view.after_training_advice, **ends)
+        yield kind.found_in(
+            module, evidence, severity, factor=factor, after_training=view.after_training_advice, **ends
+        )
 
 
 def _stacks(view: RecordView) -> list[list[ModuleRecord]]:
@@ -225,7 +227,7 @@ def check_residual_stream(view: RecordView) -> Iterator[Finding]:
         if ratio >= NOTE_RATIO and join.post_norm is None:
             source = view.modules.get(join.branch_source or "")
             massive = source is None or source.output is None or source.output.kurtosis >= MASSIVE_KURTOSIS
-            yield DOMINATING_BRANCH.at(
+            yield DOMINATING_BRANCH.found_in(
                 module,
                 {"branch / stream": ratio, "stream": join.stream, "branch": join.branch},
                 "warning" if ratio >= WARNING_RATIO and not massive else "note",
@@ -249,4 +251,4 @@ def _growth(view: RecordView, joins: list[tuple[ModuleRecord, ResidualJoin]]) ->
             "last branch / stream": last.branch / max(last.stream, 1e-30),
         }
         advice = view.after_training_advice
-        yield GROWING_STREAM.at(module, evidence, additions=len(half) - 1, after_training=advice)
+        yield GROWING_STREAM.found_in(module, evidence, additions=len(half) - 1, after_training=advice)

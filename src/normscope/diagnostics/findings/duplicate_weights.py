@@ -44,7 +44,7 @@ def check_duplicate_weights(view: RecordView) -> Iterator[Finding]:
         originals, duplicates = zip(*found, strict=True)
         copies[_module_of(originals)][_module_of(duplicates)] = len(found)
     for original, counts in copies.items():
-        yield DUPLICATE_WEIGHTS.at(
+        yield DUPLICATE_WEIGHTS.found_in(
             next(iter(counts)),
             {"copies": len(counts), "identical matrices": sum(counts.values()), "original": original},
             first=module_ref(original),

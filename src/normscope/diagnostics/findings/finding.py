@@ -1,4 +1,7 @@
-"""What a finding is, how its text is written, what checks get to see of a record, and how they are registered."""
+"""`Finding`, `FindingKind` (its text), `RecordView` (what checks see of a record) and `check` (registers a check).
+
+How to add a finding is described in `__init__.py`; each topic has a file of its own next to this one.
+"""
 
 import re
 import string
@@ -58,7 +61,7 @@ class FindingKind:
     ... round to zero.
     ... fix: divide the scores by sqrt(head_dim)
     ... ''')
-    >>> found = collapsed.at("blocks.0.attn", {"peaked": 0.9312, "score std": 31.25})
+    >>> found = collapsed.found_in("blocks.0.attn", {"peaked": 0.9312, "score std": 31.25})
     >>> found.name, found.title
     ('attention-collapsed', 'attention has collapsed in `blocks.0.attn`: 93.1% of queries attend to a single key')
     """
@@ -68,10 +71,10 @@ class FindingKind:
         title, why, fix = (" ".join(part.split()) for part in re.split(r"\n\s*(?:why|fix): ", rest))
         self._templates = title, why, fix
 
-    def at(
+    def found_in(
         self, module: ModuleRecord | str, evidence: Mapping[str, Any], severity: str = "warning", **values: object
     ) -> Finding:
-        """A finding of this kind in a module. Evidence that is None is omitted."""
+        """Create a finding of this kind in a module. Evidence that is None is omitted."""
         name = module if isinstance(module, str) else module.name
         known = {key: value for key, value in evidence.items() if value is not None}
         values = {"module": module_ref(name), **known, **values}
@@ -217,19 +220,19 @@ Check = Callable[[RecordView], Iterator[Finding]]
 """Checks a record for one family of problems."""
 
 CHECKS: dict[str, list[Check]] = {"blocking": [], "structural": [], "numeric": []}
-"""All checks, by what they need.
+"""All checks, by stage.
 
-blocking: for values that make all statistics meaningless.
-structural: hold whatever the tensors contain.
-numeric: of tensor statistics; skipped after a blocking problem, because they would only report its consequences.
+blocking: look for values that make all statistics meaningless.
+structural: don't depend on what the tensors contain.
+numeric: use tensor statistics; skipped after a blocking problem, because they would only report its consequences.
 """
 
 
-def check(kind: Literal["blocking", "structural", "numeric"]) -> Callable[[Check], Check]:
-    """Register a function as a check of this kind."""
+def check(stage: Literal["blocking", "structural", "numeric"]) -> Callable[[Check], Check]:
+    """Register a function as a check of this stage."""
 
     def register(function: Check) -> Check:
-        CHECKS[kind].append(function)
+        CHECKS[stage].append(function)
         return function
 
     return register

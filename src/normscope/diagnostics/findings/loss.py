@@ -68,12 +68,12 @@ def check_loss(view: RecordView) -> Iterator[Finding]:
     logits_rms = None if module is None or module.output is None else module.output.rms
     evidence = {"loss": loss.value, "ln V": chance, "excess": loss.value - chance, "logits rms": logits_rms}
     if trained:
-        yield LOSS_AFTER_TRAINING.at(head, evidence, classes=loss.num_classes)
+        yield LOSS_AFTER_TRAINING.found_in(head, evidence, classes=loss.num_classes)
     elif (unscaled := _unscaled_input(view, head, evidence, loss.num_classes)) is not None:
         yield unscaled
     else:
         place = module_ref(head) if head else "the output layer"
-        yield FIRST_LOSS.at(head, evidence, classes=loss.num_classes, head=place)
+        yield FIRST_LOSS.found_in(head, evidence, classes=loss.num_classes, head=place)
 
 
 @check("structural")
@@ -88,10 +88,10 @@ def check_logits(view: RecordView) -> Iterator[Finding]:
         source = f"`{function}()` in {module_ref(module)}" if module is not None else f"`{function}()` after the model"
         evidence = {"classes": loss.num_classes, "loss": loss.value}
         if function == "log_softmax":
-            yield REDUNDANT_LOG_SOFTMAX.at(module or "", evidence, "note", source=source)
+            yield REDUNDANT_LOG_SOFTMAX.found_in(module or "", evidence, "note", source=source)
         else:
             evidence["minimum loss"] = math.log(math.e + loss.num_classes - 1) - 1
-            yield PROBABILITIES_AS_LOGITS.at(module or "", evidence, source=source, function=function)
+            yield PROBABILITIES_AS_LOGITS.found_in(module or "", evidence, source=source, function=function)
 
 
 def _head(view: RecordView, classes: int) -> str:
@@ -123,7 +123,7 @@ def _unscaled_input(view: RecordView, head: str, evidence: Mapping[str, float | 
         fix += "statistics"
     evidence = {**evidence, "input rms": rms}
     values = {"output_rms": first.output.rms, "column": words, "classes": classes}
-    return FIRST_LOSS_UNSCALED_INPUT.at(first, evidence, "warning", fix=fix, **values)
+    return FIRST_LOSS_UNSCALED_INPUT.found_in(first, evidence, "warning", fix=fix, **values)
 
 
 def _first_layer(view: RecordView) -> ModuleRecord | None:

@@ -51,11 +51,11 @@ def check_missing_gradients(view: RecordView) -> Iterator[Finding]:
     for name in dict.fromkeys(outermost_outside(view.names_with_gradient, module.name) for module in detached):
         inside = [p for m in detached if is_inside(m.name, name) for p in m.parameters if p.requires_grad]
         kind, severity = (DETACHED, "warning") if _affects_loss(view, name) else (UNUSED_OUTPUT, "note")
-        yield kind.at(name, {"parameters": len(inside)}, severity)
+        yield kind.found_in(name, {"parameters": len(inside)}, severity)
     for module in zero if not _is_zero_initialized(view) else ():
         names = [parameter.name for parameter in module.parameters if _has_zero_gradient(parameter)]
         reason, fix = _why_zero(view, module, names)
-        yield ZERO_GRADIENT.at(module, {"parameters": ", ".join(names)}, reason=reason, fix=fix)
+        yield ZERO_GRADIENT.found_in(module, {"parameters": ", ".join(names)}, reason=reason, fix=fix)
 
 
 def _has_zero_gradient(parameter: ParameterRecord) -> bool:
@@ -103,7 +103,7 @@ def _all_zero(view: RecordView) -> Finding:
     fix += "(torch.amp.GradScaler)"
     if view.matrices and all(module.has_zero_weights for module, _ in view.matrices):
         fix = zero_weights_fix("")
-    return ALL_GRADIENTS_ZERO.at("", {"parameters": len(view.gradients)}, severity, reason=reason, fix=fix)
+    return ALL_GRADIENTS_ZERO.found_in("", {"parameters": len(view.gradients)}, severity, reason=reason, fix=fix)
 
 
 def _expects_gradient(view: RecordView) -> bool:

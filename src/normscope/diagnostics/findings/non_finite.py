@@ -99,7 +99,7 @@ def _input_finding(view: RecordView, module: ModuleRecord) -> Finding:
     severity, effect = "note", "They do not spread further."
     if _reaches_output(view):
         severity, effect = "error", "They spread to the output, the loss or a gradient."
-    return NON_FINITE_INPUT.at(module, evidence, severity, where=where, effect=effect)
+    return NON_FINITE_INPUT.found_in(module, evidence, severity, where=where, effect=effect)
 
 
 def _output_finding(view: RecordView, producers: list[ModuleRecord]) -> Finding:
@@ -114,7 +114,7 @@ def _output_finding(view: RecordView, producers: list[ModuleRecord]) -> Finding:
     severity, effect = "note", " No NaN reaches the model's output, the loss or a gradient: this may be a mask."
     if _reaches_output(view):
         severity, effect = "error", ""
-    return NON_FINITE_OUTPUT.at(producer, evidence, severity, effect=effect)
+    return NON_FINITE_OUTPUT.found_in(producer, evidence, severity, effect=effect)
 
 
 def _reaches_output(view: RecordView) -> bool:
@@ -133,7 +133,7 @@ def _reaches_output(view: RecordView) -> bool:
 def _weights_finding(module: ModuleRecord, count: int, when: str) -> Finding:
     worst = max(module.parameters, key=lambda parameter: parameter.values.non_finite)
     evidence = {"fraction": worst.values.non_finite, "modules affected": count}
-    return NON_FINITE_WEIGHTS.at(module, evidence, "error", weight=join_names(module.name, worst.name), when=when)
+    return NON_FINITE_WEIGHTS.found_in(module, evidence, "error", weight=join_names(module.name, worst.name), when=when)
 
 
 def _gradient_finding(view: RecordView, module: ModuleRecord) -> Finding:
@@ -148,7 +148,7 @@ def _gradient_finding(view: RecordView, module: ModuleRecord) -> Finding:
         outlook = "GradScaler starts with a large scale and halves it whenever a gradient overflows: this is expected."
     kind = NON_FINITE_LOSS_GRADIENT if _fraction(module.gradient) > 0 else NON_FINITE_GRADIENT
     evidence = {"modules affected": affected, "skipped steps": skipped}
-    return kind.at(module, evidence, severity, skipping=skipping, outputs=outputs, outlook=outlook, unless=unless)
+    return kind.found_in(module, evidence, severity, skipping=skipping, outputs=outputs, outlook=outlook, unless=unless)
 
 
 @check("blocking")
@@ -161,5 +161,5 @@ def check_empty_batch(view: RecordView) -> Iterator[Finding]:
             # Later calls may have had elements.
             has_elements = stats is not None and (stats.count or stats.non_finite)
             if shapes and all(0 in shape for shape in shapes) and not has_elements:
-                yield EMPTY_BATCH.at(outer, {"shape": " x ".join(map(str, shapes[0]))}, what=what)
+                yield EMPTY_BATCH.found_in(outer, {"shape": " x ".join(map(str, shapes[0]))}, what=what)
                 return

@@ -100,12 +100,12 @@ def check_norm_eps(view: RecordView) -> Iterator[Finding]:
             if eps is not None and 0 < eps < HALF_OF_SMALLEST.get(dtype, 0.0):
                 reason = f"The smallest positive {dtype} is 6e-8, so {eps:.3g} rounds to zero, and"
             evidence = {"eps": "unknown" if eps is None else eps, "dtype": dtype}
-            yield EPS_TOO_SMALL.at(module, evidence, reason=reason)
+            yield EPS_TOO_SMALL.found_in(module, evidence, reason=reason)
         elif eps is not None and variance > 0 and eps >= NOTE_RATIO * variance:
             scale = (variance / (variance + eps)) ** 0.5
             severity = "warning" if eps >= WARNING_RATIO * variance else "note"
             figures = {"eps": eps, "variance": variance, "eps / variance": eps / variance, "output scale": scale}
-            yield EPS_TOO_LARGE.at(module, figures, severity, good_eps=min(1e-5, variance / 1000))
+            yield EPS_TOO_LARGE.found_in(module, figures, severity, good_eps=min(1e-5, variance / 1000))
 
 
 @check("structural")
@@ -119,7 +119,7 @@ def check_bias_before_norm(view: RecordView) -> Iterator[Finding]:
                 continue
             if _keeps_channels_apart(module, norm, bias.values.count):
                 evidence = {"elements": bias.values.count, "norm": module.name}
-                yield USELESS_BIAS.at(name, evidence, "note", after=module_ref(module.name))
+                yield USELESS_BIAS.found_in(name, evidence, "note", after=module_ref(module.name))
 
 
 def _keeps_channels_apart(module: ModuleRecord, norm: NormStats, channels: int) -> bool:
@@ -139,9 +139,9 @@ def check_norm_sample_size(view: RecordView) -> Iterator[Finding]:
         fix = MORE_SAMPLES if across_batch else MORE_CHANNELS
         if values <= DEGENERATE:
             noun = "value" if values == 1 else "values"
-            yield DEGENERATE_MEAN.at(module, {"values": values}, "error", noun=noun, fix=fix)
+            yield DEGENERATE_MEAN.found_in(module, {"values": values}, "error", noun=noun, fix=fix)
         elif across_batch and values < FEW_VALUES:
-            yield NOISY_MEAN.at(module, {"values": values}, error=(2 / (values - 1)) ** 0.5, fix=fix)
+            yield NOISY_MEAN.found_in(module, {"values": values}, error=(2 / (values - 1)) ** 0.5, fix=fix)
 
 
 @check("structural")
@@ -150,7 +150,7 @@ def check_norm_over_padding(view: RecordView) -> Iterator[Finding]:
         shapes = module.input_shapes
         has_mask = len(shapes) > 1 and shapes[1] == shapes[0][:2]
         if norm.padding_fraction >= PADDED and module.training and not has_mask:
-            yield NORM_OVER_PADDING.at(module, {"padding": norm.padding_fraction})
+            yield NORM_OVER_PADDING.found_in(module, {"padding": norm.padding_fraction})
 
 
 @check("structural")
@@ -164,7 +164,7 @@ def check_norm_causality(view: RecordView) -> Iterator[Finding]:
         uses_running_statistics = norm.batches_tracked is not None and not module.training
         axis = None if uses_running_statistics else _time_axis(module, norm, lengths)
         if axis is not None:
-            yield NORM_LEAKS_FUTURE.at(module, {"axis": axis, "length": module.input_shape[axis]}, "error")
+            yield NORM_LEAKS_FUTURE.found_in(module, {"axis": axis, "length": module.input_shape[axis]}, "error")
 
 
 def _time_axis(module: ModuleRecord, norm: NormStats, lengths: set[int]) -> int | None:
@@ -196,4 +196,4 @@ def check_running_statistics(view: RecordView) -> Iterator[Finding]:
                 effect = "A new model has only their initial values, so the layer does not normalize in eval mode."
             seen = "an unknown number of" if tracked is None else str(tracked)
             evidence = {"mean shift": shift, "variance ratio": ratio, "batches tracked": seen}
-            yield STALE_RUNNING_STATISTICS.at(module, evidence, severity, effect=effect)
+            yield STALE_RUNNING_STATISTICS.found_in(module, evidence, severity, effect=effect)

@@ -122,7 +122,7 @@ def _too_large(large: list[_Weight], count: int) -> Iterator[Finding]:
         worst = {"": max(large, key=_ratio)}
     for place, (module, weight) in worst.items():
         ratio, weights = weight.update_ratio or 0.0, len(large) if shared else 1
-        yield UPDATE_TOO_LARGE.at(
+        yield UPDATE_TOO_LARGE.found_in(
             place,
             {"update / weight": ratio, "typical": 1e-3, "change of gain": _gain_change(weight), "weights": weights},
             weight=join_names(module.name, weight.name),
@@ -136,7 +136,7 @@ def _too_small(lr: float, updated: list[_Weight]) -> Iterator[Finding]:
         return
     median = median_high(map(_ratio, updated))
     if median < ROUNDING:
-        yield ALL_UPDATES_TOO_SMALL.at("", {"update / weight": median, "typical": 1e-3, "lr": lr})
+        yield ALL_UPDATES_TOO_SMALL.found_in("", {"update / weight": median, "typical": 1e-3, "lr": lr})
         return
     lagging = {
         module.name: (module, weight, weight.update_ratio or 0.0)
@@ -146,14 +146,14 @@ def _too_small(lr: float, updated: list[_Weight]) -> Iterator[Finding]:
     for module, weight, ratio in lagging.values():
         evidence = {"update / weight": ratio, "update / median": ratio / median, "median": median}
         name = join_names(module.name, weight.name)
-        yield UPDATE_TOO_SMALL.at(module, evidence, weight=name, slower=median / ratio, rms=weight.values.rms)
+        yield UPDATE_TOO_SMALL.found_in(module, evidence, weight=name, slower=median / ratio, rms=weight.values.rms)
 
 
 @check("structural")
 def check_zero_grad(view: RecordView) -> Iterator[Finding]:
     steps = view.record.steps_without_zero_grad
     if steps >= MIN_STEPS:
-        yield MISSING_ZERO_GRAD.at("", {"steps": steps})
+        yield MISSING_ZERO_GRAD.found_in("", {"steps": steps})
 
 
 @check("structural")
@@ -168,5 +168,5 @@ def check_warmup(view: RecordView) -> Iterator[Finding]:
         full = step.peak_lr is None or step.lr >= WARMED_UP * step.peak_lr
         if adaptive and full and step.lr >= MIN_LR and step.number is not None and step.number <= EARLY:
             evidence = {"post-norm additions": len(post), "lr": step.lr, "step": step.number}
-            yield MISSING_WARMUP.at(common_parent(post), evidence, optimizer=step.optimizer)
+            yield MISSING_WARMUP.found_in(common_parent(post), evidence, optimizer=step.optimizer)
             return

@@ -72,7 +72,7 @@ def _dead(view: RecordView, module: ModuleRecord, units: UnitStats) -> Finding |
     if module.kind.lower() not in _ZERO_SLOPE_AT_ZERO or samples < MIN_SAMPLES or fraction < DEAD_NOTE:
         return None
     zero = [name for name in module.fed_by if name in view.modules and view.modules[name].has_zero_weights]
-    return DEAD_UNITS.at(
+    return DEAD_UNITS.found_in(
         module,
         {"fraction": fraction, "dead": units.dead, "units": units.count, "inputs": units.samples},
         "error" if all_dead else "warning" if fraction >= DEAD_WARNING else "note",
@@ -97,7 +97,7 @@ def _saturated(view: RecordView, module: ModuleRecord, units: UnitStats) -> Find
         return None
     input_rms = None if module.input is None else module.input.rms
     evidence = {"units": fraction, "values": module.saturated, "input rms": input_rms}
-    return SATURATED_UNITS.at(module, evidence, call_site=_call_site(units))
+    return SATURATED_UNITS.found_in(module, evidence, call_site=_call_site(units))
 
 
 @check("numeric")
@@ -111,4 +111,4 @@ def check_outlier_features(view: RecordView) -> Iterator[Finding]:
         error = abs_max / 127 / 12**0.5 / features.median_rms
         if features.count >= MIN_FEATURES and features.samples >= MIN_FEATURE_SAMPLES and error >= MAX_ERROR:
             evidence = {"feature": number, "abs max": abs_max, "median rms": features.median_rms, "int8 error": error}
-            yield OUTLIER_FEATURES.at(module, evidence, "note", ratio=abs_max / features.median_rms)
+            yield OUTLIER_FEATURES.found_in(module, evidence, "note", ratio=abs_max / features.median_rms)

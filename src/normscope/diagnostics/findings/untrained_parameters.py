@@ -40,13 +40,13 @@ def check_optimizer_coverage(view: RecordView) -> Iterator[Finding]:
     """Find modules whose weights have gradients but are in no optimizer that stepped."""
     steps, foreign = len(view.record.steps), view.record.foreign_optimizer_steps
     if not steps and foreign and view.has_gradients:
-        yield FOREIGN_OPTIMIZER.at("", {"steps": foreign})
+        yield FOREIGN_OPTIMIZER.found_in("", {"steps": foreign})
     for module in view.modules.values() if steps else ():
         trainable = [p for p in module.parameters if p.requires_grad and p.alias_of is None]
         missing = [p.name for p in trainable if p.in_optimizer is False and p.has_nonzero_gradient]
         if missing:
             evidence = {"parameters": ", ".join(missing), "steps": steps}
-            yield NOT_IN_OPTIMIZER.at(module, evidence, verb="is" if len(missing) == 1 else "are")
+            yield NOT_IN_OPTIMIZER.found_in(module, evidence, verb="is" if len(missing) == 1 else "are")
 
 
 @check("structural")
@@ -62,7 +62,7 @@ def check_unregistered_parameters(view: RecordView) -> Iterator[Finding]:
             description = f"{count} weights (the first {shape}) that are not registered parameters"
         elements = sum(math.prod(parameter.shape) * parameter.count for parameter in found)
         evidence = {"weights": count, "elements": elements, "first used by": found[0].function}
-        yield UNREGISTERED_PARAMETERS.at(name, evidence, description=description)
+        yield UNREGISTERED_PARAMETERS.found_in(name, evidence, description=description)
 
 
 @check("structural")
@@ -80,4 +80,4 @@ def check_unused_modules(view: RecordView) -> Iterator[Finding]:
         if holder is None or holder.attention is None:  # nn.MultiheadAttention uses out_proj without calling it
             counts[outermost_outside(view.executed_names, module.name)] += module.parameter_count
     for name, count in counts.items():
-        yield NEVER_RAN.at(name, {"parameters": count}, "note")
+        yield NEVER_RAN.found_in(name, {"parameters": count}, "note")

@@ -111,7 +111,7 @@ def _identical_rows(module: ModuleRecord) -> Iterator[Finding]:
 
 
 def _identical(module: ModuleRecord, count: int, thing: str) -> Finding:
-    return IDENTICAL_UNITS.at(module, {f"{thing}s": count}, "error", count=count, thing=thing)
+    return IDENTICAL_UNITS.found_in(module, {f"{thing}s": count}, "error", count=count, thing=thing)
 
 
 def _uncentered(view: RecordView, module: ModuleRecord, weight: ParameterRecord) -> Finding | None:
@@ -127,7 +127,7 @@ def _uncentered(view: RecordView, module: ModuleRecord, weight: ParameterRecord)
         "predicted gain": weight.predicted_gain or 0.0,
         "measured gain": _measured_gain(module),
     }
-    return UNCENTERED_WEIGHTS.at(module, evidence, rms=values.rms)
+    return UNCENTERED_WEIGHTS.found_in(module, evidence, rms=values.rms)
 
 
 def _measured_gain(module: ModuleRecord) -> float | None:
@@ -158,12 +158,12 @@ def _gain(view: RecordView, module: ModuleRecord, weight: ParameterRecord) -> Fi
         if view.total_steps is None:
             unless = "; if training made the weights this large, lower the learning rate, clip gradients or add warmup"
         std = 1 / math.sqrt(weight.fan_in)
-        return LARGE_GAIN.at(module, evidence, fan_in=weight.fan_in, std=std, unless=unless)
+        return LARGE_GAIN.found_in(module, evidence, fan_in=weight.fan_in, std=std, unless=unless)
     if measured is None or predicted == 0 or weight.shape[0] < MIN_UNITS or module.is_grouped_conv:
         return None
     # A weight that starts at zero is fully aligned with its input after one step, but still small.
     if measured >= LARGEST_GAIN and measured / predicted >= max(MAX_GAIN_RATIO, math.sqrt(weight.fan_in) / 2):
-        return UNEXPLAINED_GAIN.at(module, evidence)
+        return UNEXPLAINED_GAIN.found_in(module, evidence)
     return None
 
 
@@ -187,7 +187,7 @@ def _outliers(view: RecordView) -> Iterator[Finding]:
             if module is not last and (ratio >= OUTLIER_RATIO or ratio <= 1 / OUTLIER_RATIO):
                 kind = OUTLIER_AFTER_TRAINING if view.is_trained(weight) else OUTLIER_INITIALIZATION
                 evidence = {"ratio": ratio, "rms": weight.values.rms, "median of other blocks": median}
-                yield kind.at(module, evidence, weight=f"{module.name}.{weight.name}")
+                yield kind.found_in(module, evidence, weight=f"{module.name}.{weight.name}")
 
 
 @check("numeric")
@@ -202,4 +202,4 @@ def check_exploded_weights(view: RecordView) -> Iterator[Finding]:
         others = f"; {count - 1} other layers have exploded too" if shared else ""
         evidence = {"predicted gain": gain, "weight rms": weight.values.rms, "weights": count}
         place = "" if shared else module.name
-        yield EXPLODED_WEIGHTS.at(place, evidence, after=after, layer=module_ref(module.name), others=others)
+        yield EXPLODED_WEIGHTS.found_in(place, evidence, after=after, layer=module_ref(module.name), others=others)

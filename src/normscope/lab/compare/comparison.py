@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from normscope.blocks.norm.named_norms import as_norm
+from normscope.blocks.norm.norm_spec import as_norm
 from normscope.errors import ConfigError
 from normscope.lab.claim import Settings
 from normscope.lab.progress import work_of

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from normscope.blocks.linear import Linear
-from normscope.blocks.norm.named_norms import IMAGE_NORMS, as_norm, build_norm
+from normscope.blocks.norm.norm_spec import IMAGE_NORMS, as_norm, build_norm
 from normscope.errors import ConfigError
 from normscope.lab.trials.images import CLASSES, SIZE
 from normscope.models.convnet import Convolution

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from normscope.blocks.norm.named_norms import TEXT_NORMS
+from normscope.blocks.norm.norm_spec import TEXT_NORMS
 from normscope.data.batches import Batches, windows
 from normscope.errors import NonFiniteError
 from normscope.lab.trials.measuring import step_count, timed, training_flops, training_metrics

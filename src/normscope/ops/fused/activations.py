@@ -83,7 +83,7 @@ def _silu_gradient(x, v):
 
 
 def _plain(function: Function, gradient: Function) -> tuple[Function, Function]:
-    """Return the loops y = function(x) and dx = gradient(x, g), with both functions inlined."""
+    """Return the loops y = function(x) and dx = gradient(x, dy), with both functions inlined."""
 
     @uncached
     def forward(first, last, x, up, y):
@@ -92,10 +92,10 @@ def _plain(function: Function, gradient: Function) -> tuple[Function, Function]:
             y[i] = function(x[i])
 
     @uncached
-    def backward(first, last, x, up, g, dx, dup):
+    def backward(first, last, x, up, dy, dx, dup):
         vectorize()
         for i in range(first, last):
-            dx[i] = gradient(x[i], g[i])
+            dx[i] = gradient(x[i], dy[i])
 
     return forward, backward
 
@@ -110,11 +110,11 @@ def _gated(function: Function, gradient: Function) -> tuple[Function, Function]:
             y[i] = function(x[i]) * up[i]
 
     @uncached
-    def backward(first, last, x, up, g, dx, dup):
+    def backward(first, last, x, up, dy, dx, dup):
         vectorize()
         for i in range(first, last):
-            dx[i] = gradient(x[i], g[i] * up[i])
-            dup[i] = g[i] * function(x[i])
+            dx[i] = gradient(x[i], dy[i] * up[i])
+            dup[i] = dy[i] * function(x[i])
 
     return forward, backward
 
@@ -165,9 +165,9 @@ def _forward_part(part, parts, kind, x, up, y, count):
 
 
 @compiled
-def _backward_part(part, parts, kind, x, up, g, dx, dup, count):
-    (first, last), xs, ups, gs = _bounds(part, parts, count), float32_at(x), float32_at(up), float32_at(g)
-    _run_backward(kind, first, last, xs, ups, gs, float32_at(dx), float32_at(dup))
+def _backward_part(part, parts, kind, x, up, dy, dx, dup, count):
+    (first, last), xs, ups, dys = _bounds(part, parts, count), float32_at(x), float32_at(up), float32_at(dy)
+    _run_backward(kind, first, last, xs, ups, dys, float32_at(dx), float32_at(dup))
 
 
 @compiled
@@ -182,5 +182,5 @@ def forward(pool, kind, arrays, count):
 
 @compiled
 def backward(pool, kind, arrays, count):
-    """Compute gradients. The arrays are x, up, the gradient g of y, dx and dup, where up and dup may be 0."""
+    """Compute gradients. The arrays are x, up, the gradient dy of y, dx and dup, where up and dup may be 0."""
     run_parallel(pool, _backward_part, (kind, *arrays, count))

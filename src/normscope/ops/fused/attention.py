@@ -8,8 +8,8 @@ Scores have shape (key, query).
   partially visible tiles, masked scores are -inf.
 - Rows that do not fill whole tiles are first copied into zero-padded buffers, so there is one code path for all sizes.
 - The backward pass recomputes the probabilities from q and k. Saving the row sums would save little time, which is
-  spent on the matrix product, and would cost digits for large scores. With probabilities p and dp = g v:
-  ds = scale p (dp - sum(p dp)), then dq = ds k, dk = ds q, dv = p g.
+  spent on the matrix product, and would cost digits for large scores. With probabilities p and dp = dy v:
+  ds = scale p (dp - sum(p dp)), then dq = ds k, dk = ds q, dv = p dy.
 
 A KV head is processed by one thread in a fixed order, so results do not depend on the number of threads, and the result
 of a query does not depend on masked keys.
@@ -30,7 +30,7 @@ _SUM_LENGTH = 128  # length of sequential sums; longer sums are sums of these
 _ZERO, _ONE, _NEGATIVE_INFINITY = np.float32(0.0), np.float32(1.0), np.float32(-np.inf)
 
 _Forward = namedtuple("_Forward", "q k v y workspace")
-_Backward = namedtuple("_Backward", "q k v g dq dk dv workspace")
+_Backward = namedtuple("_Backward", "q k v dy dq dk dv workspace")
 _Sizes = namedtuple("_Sizes", "items s kv_heads group e back ahead")
 _Buffers = namedtuple(
     "_Buffers", "keys values key_sums value_sums scores score_grads queries queries_t grads grads_t sums"
@@ -269,7 +269,7 @@ def _backward_part(part, parts, arrays, size):
                 at = 4 * ((batch * s + start) * heads + head) * e
                 q, dq = arrays.q + at, arrays.dq + at
                 rows, first, last, queries, step = _attention_weights(q, keys, stride, start, scale, buffers, size)
-                grads, _ = _padded_rows(arrays.g + at, heads * e, buffers.grads, rows, e, PANEL, width)
+                grads, _ = _padded_rows(arrays.dy + at, heads * e, buffers.grads, rows, e, PANEL, width)
                 transpose(grads, step, buffers.grads_t, PANEL, width)
                 _scores(buffers.grads_t, values, stride, score_grads, first, last, e)
                 _softmax_backward(float32_at(scores), float32_at(score_grads), float32_at(sums), scale, first, last)
@@ -285,5 +285,5 @@ def _backward_part(part, parts, arrays, size):
 
 @compiled
 def backward(pool, arrays, sizes):
-    """Compute dq, dk and dv from the gradient g of y; the arrays are those of `_Backward`."""
+    """Compute dq, dk and dv from the gradient dy of y; the arrays are those of `_Backward`."""
     run_parallel(pool, _backward_part, (_Backward(*arrays), _Sizes(*sizes)))

@@ -21,7 +21,7 @@ from normscope.ops.fused.vector_loops import copy, fill, sum_blocks, sums_around
 
 # Addresses and options, for both memory layouts. The mask has a byte per sample and position.
 Forward = namedtuple("Forward", "x weight bias mask y means squares counts workspace")
-Backward = namedtuple("Backward", "x weight mask g dx dweight dbias means squares counts workspace")
+Backward = namedtuple("Backward", "x weight mask dy dx dweight dbias means squares counts workspace")
 Options = namedtuple(
     "Options", "batch channels spatial group_size across_batch blocks eps centered has_mask use_running_stats"
 )
@@ -70,7 +70,7 @@ def _scale(x, y, mean, factor, shift, count, fast):
     vectorize()
     if fast:
         high = np.float32(factor)
-        low = np.float32(factor - high) if high - high == 0 else np.float32(0.0)  # 0 for an infinite gain
+        low = np.float32(factor - high) if high - high == 0 else np.float32(0.0)  # 0 for an infinite weight
         off = np.float32(shift - mean * factor)
         for j in range(count):
             y[j] = fma(x[j], high, fma(x[j], low, off))
@@ -146,8 +146,8 @@ def forward(pool, arrays, options):
 
 
 @compiled
-def _backward_sums(x, g, mean, sums, count, fast):
-    """Add the sums of c c, g c and g, with c = x - mean."""
+def _backward_sums(x, dy, mean, sums, count, fast):
+    """Add the sums of c c, dy c and dy, with c = x - mean."""
     vectorize()
     if fast:
         near = np.float32(mean)
@@ -156,15 +156,15 @@ def _backward_sums(x, g, mean, sums, count, fast):
             for j in range(first, min(count, first + CHUNK)):
                 c = x[j] - near
                 square += c * c
-                dot += g[j] * c
-                grad_sum += g[j]
+                dot += dy[j] * c
+                grad_sum += dy[j]
             sums[0] += square
             sums[1] += dot
             sums[2] += grad_sum
     else:
         all_squares, all_dots, all_grad_sums = 0.0, 0.0, 0.0
         for j in range(count):
-            off, v = np.float64(x[j]) - mean, np.float64(g[j])
+            off, v = np.float64(x[j]) - mean, np.float64(dy[j])
             all_squares += off * off
             all_dots += v * off
             all_grad_sums += v
@@ -174,23 +174,23 @@ def _backward_sums(x, g, mean, sums, count, fast):
 
 
 @compiled
-def _gradient(x, g, dx, mean, factor, dot, grad_sum, count, fast):
-    """Compute dx = g factor - grad_sum - (x - mean) dot."""
+def _gradient(x, dy, dx, mean, factor, dot, grad_sum, count, fast):
+    """Compute dx = dy factor - grad_sum - (x - mean) dot."""
     vectorize()
     if fast:
         high = np.float32(factor)
-        low = np.float32(factor - high) if high - high == 0 else np.float32(0.0)  # 0 for an infinite gain
+        low = np.float32(factor - high) if high - high == 0 else np.float32(0.0)  # 0 for an infinite weight
         slope, off = np.float32(-dot), np.float32(mean * dot - grad_sum)
         for j in range(count):
-            dx[j] = fma(g[j], high, fma(g[j], low, fma(x[j], slope, off)))
+            dx[j] = fma(dy[j], high, fma(dy[j], low, fma(x[j], slope, off)))
     else:
         for j in range(count):
-            dx[j] = np.float64(g[j]) * factor - grad_sum - (np.float64(x[j]) - mean) * dot
+            dx[j] = np.float64(dy[j]) * factor - grad_sum - (np.float64(x[j]) - mean) * dot
 
 
 @compiled
 def _sum_group(group, mean, arrays, options, fast):
-    """Compute the sums of a group for dx, and those of each plane for the gradients of gain and bias."""
+    """Compute the sums of a group for dx, and those of each plane for the gradients of weight and bias."""
     count, square, dot, grad_sum, sums = 0, 0.0, 0.0, 0.0, float64_at(_sums_buffer())
     off = mean - np.float32(mean) if fast else 0.0
     for plane in _planes(group, options):
@@ -199,22 +199,22 @@ def _sum_group(group, mean, arrays, options, fast):
         while j < options.spatial:
             (length, is_real), at = _run(mask, j, options), plane * options.spatial + j
             if is_real:
-                _backward_sums(float32_at(arrays.x, at), float32_at(arrays.g, at), mean, sums, length, fast)
+                _backward_sums(float32_at(arrays.x, at), float32_at(arrays.dy, at), mean, sums, length, fast)
                 count += length
             j += length
         # Fast sums use the mean rounded to float32; correct for the difference.
         square, plane_dot, plane_grad_sum = square + sums[0], sums[1] - off * sums[2], sums[2]
         float64_at(arrays.workspace)[plane] = plane_dot
         float64_at(arrays.workspace, options.batch * options.channels)[plane] = plane_grad_sum
-        gain = float32_at(arrays.weight)[plane % options.channels]
-        dot, grad_sum = dot + gain * plane_dot, grad_sum + gain * plane_grad_sum
+        weight = float32_at(arrays.weight)[plane % options.channels]
+        dot, grad_sum = dot + weight * plane_dot, grad_sum + weight * plane_grad_sum
     count = max(count, 1)
     return square / count - off * off, dot / count, grad_sum / count
 
 
 @compiled
 def _backward_part(part, parts, arrays, options):
-    """With v = g weight: dx = scale (v - mean(v) - c scale^2 mean(v c)); without the means for running statistics."""
+    """With v = dy weight: dx = scale (v - mean(v) - c scale^2 mean(v c)); without the means for running statistics."""
     has_running = options.use_running_stats
     for group in share(part, parts, _groups(options)):
         mean, fast, square, dot, grad_sum = float64_at(arrays.means)[group], not has_running, 0.0, 0.0, 0.0
@@ -231,11 +231,11 @@ def _backward_part(part, parts, arrays, options):
             mask, j = _sample_mask(plane, arrays, options), 0
             while j < options.spatial:
                 (length, is_real), at = _run(mask, j, options), plane * options.spatial + j
-                gs, dxs = float32_at(arrays.g, at), float32_at(arrays.dx, at)
+                dys, dxs = float32_at(arrays.dy, at), float32_at(arrays.dx, at)
                 if is_real and has_running:
-                    _scale(gs, dxs, 0.0, factor, 0.0, length, True)
+                    _scale(dys, dxs, 0.0, factor, 0.0, length, True)
                 elif is_real:
-                    _gradient(float32_at(arrays.x, at), gs, dxs, mean, factor, dot, grad_sum, length, fast)
+                    _gradient(float32_at(arrays.x, at), dys, dxs, mean, factor, dot, grad_sum, length, fast)
                 else:
                     fill(dxs, np.float32(0.0), length)
                 j += length

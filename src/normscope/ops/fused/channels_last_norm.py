@@ -166,8 +166,8 @@ def forward(pool, arrays, options):
 
 
 @compiled
-def _backward_sums_rows(x, mask, g, means, sums, rows, channels, has_mask):
-    """Sum c c, g c and g over some rows, per channel, with c = x - mean."""
+def _backward_sums_rows(x, mask, dy, means, sums, rows, channels, has_mask):
+    """Sum c c, dy c and dy over some rows, per channel, with c = x - mean."""
     vectorize()
     squares, dots, grad_sums = sums
     for c in range(channels):
@@ -176,7 +176,7 @@ def _backward_sums_rows(x, mask, g, means, sums, rows, channels, has_mask):
         if has_mask and mask[i] == 0:
             continue
         for c in range(channels):
-            v, off = np.float64(g[i * channels + c]), np.float64(x[i * channels + c]) - means[c]
+            v, off = np.float64(dy[i * channels + c]), np.float64(x[i * channels + c]) - means[c]
             squares[c] += off * off
             dots[c] += v * off
             grad_sums[c] += v
@@ -186,9 +186,9 @@ def _backward_sums_rows(x, mask, g, means, sums, rows, channels, has_mask):
 def _backward_sums_part(part, parts, arrays, options):
     for task in share(part, parts, options.batch * options.blocks):
         sample, at, x, mask, rows = _rows_of(task, arrays, options)
-        g, means = float32_at(arrays.g, at), _vectors(sample, arrays, options)[0]
+        dy, means = float32_at(arrays.dy, at), _vectors(sample, arrays, options)[0]
         sums = _vectors(options.batch + 3 * task, arrays, options)
-        _backward_sums_rows(x, mask, g, means, sums, rows, options.channels, options.has_mask)
+        _backward_sums_rows(x, mask, dy, means, sums, rows, options.channels, options.has_mask)
 
 
 @compiled
@@ -214,7 +214,7 @@ def _finalize_backward(weight, sums, group_squares, dweight, dbias, count, optio
 
 
 @compiled
-def _gradient_rows(x, mask, g, dx, means, vectors, rows, options):
+def _gradient_rows(x, mask, dy, dx, means, vectors, rows, options):
     vectorize()
     (factors, dots, grad_sums), channels = vectors, options.channels
     for i in range(rows):
@@ -223,20 +223,20 @@ def _gradient_rows(x, mask, g, dx, means, vectors, rows, options):
                 dx[i * channels + c] = 0.0
         elif options.use_running_stats:
             for c in range(channels):
-                dx[i * channels + c] = np.float64(g[i * channels + c]) * factors[c]
+                dx[i * channels + c] = np.float64(dy[i * channels + c]) * factors[c]
         else:
             for c in range(channels):
                 off = np.float64(x[i * channels + c]) - means[c]
-                dx[i * channels + c] = np.float64(g[i * channels + c]) * factors[c] - grad_sums[c] - off * dots[c]
+                dx[i * channels + c] = np.float64(dy[i * channels + c]) * factors[c] - grad_sums[c] - off * dots[c]
 
 
 @compiled
 def _gradient_part(part, parts, arrays, options):
     for task in share(part, parts, options.batch * options.blocks):
         sample, at, x, mask, rows = _rows_of(task, arrays, options)
-        g, dx, means = float32_at(arrays.g, at), float32_at(arrays.dx, at), _vectors(sample, arrays, options)[0]
+        dy, dx, means = float32_at(arrays.dy, at), float32_at(arrays.dx, at), _vectors(sample, arrays, options)[0]
         factors = _vectors(options.batch + 3 * sample * options.blocks, arrays, options)
-        _gradient_rows(x, mask, g, dx, means, factors, rows, options)
+        _gradient_rows(x, mask, dy, dx, means, factors, rows, options)
 
 
 @compiled

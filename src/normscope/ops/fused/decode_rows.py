@@ -108,7 +108,7 @@ def _scale(y, mean, scale, d):
 
 
 @compiled
-def _multiply_by_gain(y, weight, d):
+def _multiply_by_weight(y, weight, d):
     vectorize()
     for j in range(d):
         y[j] *= weight[j]
@@ -126,7 +126,7 @@ def normalize(x, weight, bias, y, d, eps, centered):
         copy(float32_at(x), float32_at(y), d)
     _scale(float32_at(y), pivot + off, 1.0 / math.sqrt(variance + eps), d)
     if weight:
-        _multiply_by_gain(float32_at(y), float32_at(weight), d)
+        _multiply_by_weight(float32_at(y), float32_at(weight), d)
     if bias:
         add_to(float32_at(y), float32_at(bias), d)
 

@@ -16,7 +16,7 @@ from normscope.ops.fused.math_functions import tanh
 from normscope.ops.fused.parallel import run_parallel, share
 
 # Fields of a layer's table: addresses of norms, matrices and the KV cache. The scale and bias of a matrix follow its
-# weight, and the bias of a norm follows its gain.
+# weight, and the bias of a norm follows its weight.
 (
     NORM1, NORM1_BIAS, NORM2, NORM2_BIAS,
     Q, Q_SCALE, Q_BIAS, K, K_SCALE, K_BIAS, V, V_SCALE, V_BIAS, OUT, OUT_SCALE, OUT_BIAS,

@@ -26,8 +26,8 @@ def share(part, parts, count):
 def run_parallel(typing: Any, pool: Any, body: Any, arguments: Any) -> Any:
     """Call `body(part, parts, *arguments)` for each part, one per thread, and wait for all.
 
-    `pool` is a `normscope.ops.threads.ThreadPool`. If OpenMP provides fewer threads, some run several parts. With one
-    thread, the body is called directly.
+    Bodies are named `..._part`. `pool` is a `normscope.ops.threads.ThreadPool`. If OpenMP provides fewer threads, some
+    run several parts. With one thread, the body is called directly.
     """
     kinds = (types.int64, types.int64, *arguments.types)
     body.dispatcher.get_call_template(kinds, {})  # compiles it

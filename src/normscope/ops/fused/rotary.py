@@ -6,8 +6,8 @@ depends on the token's position and j. All heads of a token share the angles.
 Everything is computed in float64 and rounded once: rows are short and memory-bound, and squares of float32 values
 cannot overflow float64.
 
-Every row is computed the same way, and the gradient of the gain is summed in blocks whose number depends on the number
-of tokens alone, so results do not depend on the number of threads.
+Every row is computed the same way, and the gradient of the weight is summed in blocks whose number depends on the
+number of tokens alone, so results do not depend on the number of threads.
 """
 
 import math
@@ -90,7 +90,7 @@ def _rms_norm_rotary_rows(x, weight, cos, sin, matrices, scales, y, first, last,
     while row < last:
         token = row // heads
         position = token % positions * half
-        for j in range(half):  # gain and rotation as one matrix per pair, shared by the token's heads
+        for j in range(half):  # weight and rotation as one matrix per pair, shared by the token's heads
             c, s = np.float64(cos[position + j]), np.float64(sin[position + j])
             matrices[j] = c * weight[j]
             matrices[half + j] = s * weight[half + j]
@@ -125,13 +125,13 @@ def _forward_part(part, parts, arrays, sizes, eps):
 
 @compiled
 def rms_norm_rotary(pool, arrays, sizes, eps):
-    """Apply the RMS norm with its gain, then the rotation. The arrays are x, weight, cos, sin and y."""
+    """Apply the RMS norm with its weight, then the rotation. The arrays are x, weight, cos, sin and y."""
     run_parallel(pool, _forward_part, (arrays, sizes, eps))
 
 
 @compiled
-def _unrotate_and_sum(x, weight, cos, sin, g, unrotated, squares, dots, first, last, sizes):
-    """Undo the rotation of g; sum x x and v x over each row, with v = unrotated weight."""
+def _unrotate_and_sum(x, weight, cos, sin, dy, unrotated, squares, dots, first, last, sizes):
+    """Undo the rotation of dy; sum x x and v x over each row, with v = unrotated weight."""
     vectorize()
     _, positions, heads, half = sizes
     for row in range(first, last):
@@ -139,7 +139,7 @@ def _unrotate_and_sum(x, weight, cos, sin, g, unrotated, squares, dots, first, l
         u, v = 2 * (row - first) * half, (2 * (row - first) + 1) * half
         square, dot = 0.0, 0.0
         for j in range(half):
-            p, q = np.float64(g[a + j]), np.float64(g[b + j])
+            p, q = np.float64(dy[a + j]), np.float64(dy[b + j])
             c, s = np.float64(cos[position + j]), np.float64(sin[position + j])
             one, other = p * c + q * s, q * c - p * s
             unrotated[u + j], unrotated[v + j] = one, other
@@ -179,14 +179,14 @@ def _add_weight_grad(x, unrotated, scales, dweight, rows, e):
 
 @compiled
 def _backward_part(part, parts, arrays, sizes, blocks, eps, needs_grad):
-    """Compute dx of the blocks of tokens of one thread, and the contribution of each block to the gradient of the gain.
+    """Compute dx of the blocks of tokens of one thread, and each block's contribution to the gradient of the weight.
 
-    With v = (unrotated g) weight: dx = scale (v - x scale^2 mean(v x)).
+    With v = (unrotated dy) weight: dx = scale (v - x scale^2 mean(v x)).
     """
-    x, weight, cos, sin, g, dx, sums = arrays
+    x, weight, cos, sin, dy, dx, sums = arrays
     tokens, _, heads, half = sizes
     workspace, e, unrotated = _room_for_rows(), 2 * half, float64_at(_room_for_features())
-    w, cosines, sines, gs = float32_at(weight), float32_at(cos), float32_at(sin), float32_at(g)
+    w, cosines, sines, dys = float32_at(weight), float32_at(cos), float32_at(sin), float32_at(dy)
     squares, scales = float64_at(workspace), float64_at(workspace, _MAX_ROWS)
     dots = float64_at(workspace, 2 * _MAX_ROWS)
     for block in share(part, parts, blocks):
@@ -197,7 +197,7 @@ def _backward_part(part, parts, arrays, sizes, blocks, eps, needs_grad):
         while row < end:
             last = min(row + _rows_per_pass(heads, half), end)
             xs, rows = float32_at(x, row * e), last - row
-            _unrotate_and_sum(float32_at(x), w, cosines, sines, gs, unrotated, squares, dots, row, last, sizes)
+            _unrotate_and_sum(float32_at(x), w, cosines, sines, dys, unrotated, squares, dots, row, last, sizes)
             _finalize_backward(squares, scales, dots, rows, e, eps)
             _gradient(xs, w, unrotated, scales, dots, float32_at(dx, row * e), rows, e)
             if needs_grad:
@@ -210,7 +210,7 @@ def rms_norm_rotary_backward(pool, arrays, dweight, sizes, blocks, eps):
     """Compute dx and, if its address is given, dweight.
 
     Args:
-        arrays: addresses of x, weight, cos, sin, g, dx and, for dweight, of one row of float64 sums for each block.
+        arrays: addresses of x, weight, cos, sin, dy, dx and, for dweight, of one row of float64 sums for each block.
         sizes: as in `apply_rotary`.
         blocks: the number of blocks of tokens.
     """

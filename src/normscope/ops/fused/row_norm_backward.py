@@ -1,12 +1,15 @@
-"""Backward pass of the row norms; see `row_norm.py`.
+"""Backward pass of LayerNorm, RMSNorm and other norms over contiguous rows; see `row_norm.py` for the forward pass.
 
-With xhat = (x - mean) scale and v = g weight: dx = scale (v - mean(v) - xhat mean(v xhat)), without mean(v) if x is not
-centered. The gradients of gain and bias are sums over all rows: four rows at a time in float32, a block of rows in
-float64, and all blocks in order.
+With xhat = (x - mean) scale and v = dy weight: dx = scale (v - mean(v) - xhat mean(v xhat)). RMSNorm subtracts no mean,
+so there xhat = x scale, and mean(v) is left out. The gradients of weight and bias are sums over all rows: four rows at
+a time in float32, a block of rows in float64, and all blocks in order.
+
+Other norms have their own backward pass: RMSNorm fused with the rotary embedding (`rotary.py`), and norms with
+statistics per channel or group (`channel_norm.py`, `channels_last_norm.py`).
 
 Few, long rows, such as those of LayerNorm over whole images, are too few for blocks and too long for the cache. Threads
-first split the rows, to compute the sums of each, then the columns, for everything else: the gradients of gain and bias
-are column sums, and each thread owns its columns.
+first split the rows, to compute the sums of each, then the columns, for everything else: the gradients of weight and
+bias are column sums, and each thread owns its columns.
 """
 
 import math
@@ -24,7 +27,7 @@ _workspace = stack_buffer(5 * MAX_ROWS)
 _WIDTH = 1024  # columns of long rows that are processed together
 _strip = stack_buffer(2 * _WIDTH)
 
-_Arrays = namedtuple("_Arrays", "x weight mask means g residual_grad dx workspace")
+_Arrays = namedtuple("_Arrays", "x weight mask means dy residual_grad dx workspace")
 _Options = namedtuple("_Options", "blocks rows d eps centered needs_weight_grad needs_bias_grad has_mask has_residual")
 
 
@@ -36,8 +39,8 @@ def _statistics(means, workspace, rows):
 
 
 @compiled
-def _sum(x, weight, g, statistics, rows, d):
-    """Sum c c, v c and v over each row, with c = x - mean and v = g weight."""
+def _sum(x, weight, dy, statistics, rows, d):
+    """Sum c c, v c and v over each row, with c = x - mean and v = dy weight."""
     vectorize()
     means, squares, _, dots, grad_sums = statistics
     for i in range(rows):
@@ -47,7 +50,7 @@ def _sum(x, weight, g, statistics, rows, d):
             square, dot, grad_sum = np.float32(0.0), np.float32(0.0), np.float32(0.0)
             for j in range(first, min(d, first + CHUNK)):
                 c = x[at + j] - mean
-                v = g[at + j] * weight[j]
+                v = dy[at + j] * weight[j]
                 square += c * c
                 dot += v * c
                 grad_sum += v
@@ -57,12 +60,12 @@ def _sum(x, weight, g, statistics, rows, d):
 
 
 @compiled
-def _sum_in_float64(x, weight, g, mean, at, d):
+def _sum_in_float64(x, weight, dy, mean, at, d):
     vectorize()
     square, dot, grad_sum = 0.0, 0.0, 0.0
     for j in range(d):
         c = np.float64(x[at + j]) - mean
-        v = np.float64(g[at + j]) * weight[j]
+        v = np.float64(dy[at + j]) * weight[j]
         square += c * c
         dot += v * c
         grad_sum += v
@@ -70,22 +73,22 @@ def _sum_in_float64(x, weight, g, mean, at, d):
 
 
 @compiled
-def _finalize(x, weight, g, statistics, rows, d, eps, centered):
+def _finalize(x, weight, dy, statistics, rows, d, eps, centered):
     means, squares, scales, dots, grad_sums = statistics
     for i in range(rows):
         # The sums use the mean rounded to float32; correct for the difference.
-        off, grad_sum = means[i] - np.float32(means[i]), grad_sums[i] / d
-        square, dot = squares[i] / d - off * off, dots[i] / d - off * grad_sum
+        error, grad_sum = means[i] - np.float32(means[i]), grad_sums[i] / d
+        square, dot = squares[i] / d - error * error, dots[i] / d - error * grad_sum
         if not is_float32_safe(means[i], square, d):
-            square, dot, grad_sum = _sum_in_float64(x, weight, g, means[i], i * d, d)
+            square, dot, grad_sum = _sum_in_float64(x, weight, dy, means[i], i * d, d)
         scale = 1.0 / math.sqrt(square + eps)
         squares[i], scales[i] = square, scale
         dots[i], grad_sums[i] = dot * scale * scale, grad_sum if centered else 0.0
 
 
 @compiled
-def _gradient(x, weight, g, dx, statistics, rows, d, columns):
-    """Compute dx = scale (g weight - grad_sum - (x - mean) dot) for some columns of rows of d numbers."""
+def _gradient(x, weight, dy, dx, statistics, rows, d, columns):
+    """Compute dx = scale (dy weight - grad_sum - (x - mean) dot) for some columns of rows of d numbers."""
     vectorize()
     means, squares, scales, dots, grad_sums = statistics
     for i in range(rows):
@@ -93,21 +96,21 @@ def _gradient(x, weight, g, dx, statistics, rows, d, columns):
         if is_float32_safe(mean, squares[i], d):
             s = np.float32(scale)
             s_low, factor = np.float32(scale - s), np.float32(-scale * dot)
-            off = np.float32(scale * (mean * dot - grad_sum))
+            shift = np.float32(scale * (mean * dot - grad_sum))
             for j in range(columns):
                 high = s * weight[j]
                 low = low_part(s, s_low, weight[j], high)
-                dx[at + j] = fma(g[at + j], high, fma(g[at + j], low, fma(x[at + j], factor, off)))
+                dx[at + j] = fma(dy[at + j], high, fma(dy[at + j], low, fma(x[at + j], factor, shift)))
         else:
             for j in range(columns):
                 dx[at + j] = scale * (
-                    np.float64(g[at + j]) * weight[j] - grad_sum - (np.float64(x[at + j]) - mean) * dot
+                    np.float64(dy[at + j]) * weight[j] - grad_sum - (np.float64(x[at + j]) - mean) * dot
                 )
 
 
 @compiled
-def _add_weight_grad(x, g, dweight, statistics, rows, d, columns):
-    """Add g xhat of each row: four fast rows at a time in float32, added to the sum in float64."""
+def _add_weight_grad(x, dy, dweight, statistics, rows, d, columns):
+    """Add dy xhat of each row: four fast rows at a time in float32, added to the sum in float64."""
     vectorize()
     means, squares, scales, _, _ = statistics
     i = 0
@@ -118,39 +121,41 @@ def _add_weight_grad(x, g, dweight, statistics, rows, d, columns):
         if fast:
             s0, s1 = np.float32(scales[i]), np.float32(scales[i + 1])
             s2, s3 = np.float32(scales[i + 2]), np.float32(scales[i + 3])
-            o0, o1 = np.float32(-means[i] * scales[i]), np.float32(-means[i + 1] * scales[i + 1])
-            o2, o3 = np.float32(-means[i + 2] * scales[i + 2]), np.float32(-means[i + 3] * scales[i + 3])
-            a, b, c, e = i * d, (i + 1) * d, (i + 2) * d, (i + 3) * d
+            shift0, shift1 = np.float32(-means[i] * scales[i]), np.float32(-means[i + 1] * scales[i + 1])
+            shift2, shift3 = np.float32(-means[i + 2] * scales[i + 2]), np.float32(-means[i + 3] * scales[i + 3])
+            row0, row1, row2, row3 = i * d, (i + 1) * d, (i + 2) * d, (i + 3) * d
             for j in range(columns):
-                two = fma(g[a + j], fma(x[a + j], s0, o0), g[b + j] * fma(x[b + j], s1, o1))
-                more = fma(g[c + j], fma(x[c + j], s2, o2), g[e + j] * fma(x[e + j], s3, o3))
-                dweight[j] += two + more
+                xhat0, xhat1 = fma(x[row0 + j], s0, shift0), fma(x[row1 + j], s1, shift1)
+                xhat2, xhat3 = fma(x[row2 + j], s2, shift2), fma(x[row3 + j], s3, shift3)
+                first_two = fma(dy[row0 + j], xhat0, dy[row1 + j] * xhat1)
+                last_two = fma(dy[row2 + j], xhat2, dy[row3 + j] * xhat3)
+                dweight[j] += first_two + last_two
             i += 4
         elif is_float32_safe(means[i], squares[i], d):
-            at, s, off = i * d, np.float32(scales[i]), np.float32(-means[i] * scales[i])
+            at, s, shift = i * d, np.float32(scales[i]), np.float32(-means[i] * scales[i])
             for j in range(columns):
-                dweight[j] += g[at + j] * fma(x[at + j], s, off)
+                dweight[j] += dy[at + j] * fma(x[at + j], s, shift)
             i += 1
         else:
             at, mean, scale = i * d, means[i], scales[i]
             for j in range(columns):
-                dweight[j] += np.float64(g[at + j]) * ((np.float64(x[at + j]) - mean) * scale)
+                dweight[j] += np.float64(dy[at + j]) * ((np.float64(x[at + j]) - mean) * scale)
             i += 1
 
 
 @compiled
-def _add_bias_grad(g, dbias, rows, d, columns):
+def _add_bias_grad(dy, dbias, rows, d, columns):
     vectorize()
     i = 0
     while i < rows:
         if i + 4 <= rows:
-            a, b, c, e = i * d, (i + 1) * d, (i + 2) * d, (i + 3) * d
+            row0, row1, row2, row3 = i * d, (i + 1) * d, (i + 2) * d, (i + 3) * d
             for j in range(columns):
-                dbias[j] += (g[a + j] + g[b + j]) + (g[c + j] + g[e + j])
+                dbias[j] += (dy[row0 + j] + dy[row1 + j]) + (dy[row2 + j] + dy[row3 + j])
             i += 4
         else:
             for j in range(columns):
-                dbias[j] += g[i * d + j]
+                dbias[j] += dy[i * d + j]
             i += 1
 
 
@@ -162,23 +167,23 @@ def _is_masked(i, arrays, options):
 @compiled
 def _compute_statistics(i, rows, arrays, options, statistics):
     """Compute the statistics of some rows from the i-th on."""
-    d, xs, gs = options.d, float32_at(arrays.x, i * options.d), float32_at(arrays.g, i * options.d)
-    _sum(xs, float32_at(arrays.weight), gs, statistics, rows, d)
-    _finalize(xs, float32_at(arrays.weight), gs, statistics, rows, d, options.eps, options.centered)
+    d, xs, dys = options.d, float32_at(arrays.x, i * options.d), float32_at(arrays.dy, i * options.d)
+    _sum(xs, float32_at(arrays.weight), dys, statistics, rows, d)
+    _finalize(xs, float32_at(arrays.weight), dys, statistics, rows, d, options.eps, options.centered)
 
 
 @compiled
 def _write_gradients(i, rows, first, columns, arrays, options, statistics, dweight, dbias):
     """Write dx of some rows from the i-th on, and add to dweight and dbias, for the columns from `first` on."""
     d, at = options.d, i * options.d + first
-    xs, gs, dxs = float32_at(arrays.x, at), float32_at(arrays.g, at), float32_at(arrays.dx, at)
-    _gradient(xs, float32_at(arrays.weight, first), gs, dxs, statistics, rows, d, columns)
+    xs, dys, dxs = float32_at(arrays.x, at), float32_at(arrays.dy, at), float32_at(arrays.dx, at)
+    _gradient(xs, float32_at(arrays.weight, first), dys, dxs, statistics, rows, d, columns)
     if options.has_residual:
         add_to(dxs, float32_at(arrays.residual_grad, at), rows * columns)
     if options.needs_weight_grad:
-        _add_weight_grad(xs, gs, dweight, statistics, rows, d, columns)
+        _add_weight_grad(xs, dys, dweight, statistics, rows, d, columns)
     if options.needs_bias_grad:
-        _add_bias_grad(gs, dbias, rows, d, columns)
+        _add_bias_grad(dys, dbias, rows, d, columns)
 
 
 @compiled
@@ -214,7 +219,7 @@ def backward(pool, arrays, results, options):
 
     Args:
         arrays: addresses, as in `_Arrays`. The workspace has room for 2 d float64 numbers of each block, if a gradient
-            of gain or bias is needed.
+            of weight or bias is needed.
         results: addresses of dweight and dbias, 0 for those that are not needed.
         options: as in `_Options`.
     """

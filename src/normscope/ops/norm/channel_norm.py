@@ -60,14 +60,14 @@ class ChannelNormConfig(NamedTuple):
 def _forward(config: ChannelNormConfig, *tensors: Any) -> tuple[Tensor, ...]:
     """Return the result, and the mean, second moment and count of each group."""
     given, weight, bias, mask, means, squares = tensors
-    (x, gain, mask), groups = _kernel_inputs(config, given, weight, mask), config.layout.groups
-    shift, y = parameter_or(0.0, bias, config.channels), torch.empty_like(x)
+    (x, wide_weight, mask), groups = _kernel_inputs(config, given, weight, mask), config.layout.groups
+    wide_bias, y = parameter_or(0.0, bias, config.channels), torch.empty_like(x)
     results = [empty_float64(groups) if t is None else t.double().clone() for t in (means, squares)]
     counts, workspace = empty_float64(groups), None
     if config.memory_format == "channels_last":
         counts = empty_float64(config.batch * config.blocks)
         workspace = empty_float64((3 + 2 * config.blocks) * config.batch * config.channels)
-    _run(config, "forward", (x, gain, shift, mask, y, *results, counts, workspace), mask, squares)
+    _run(config, "forward", (x, wide_weight, wide_bias, mask, y, *results, counts, workspace), mask, squares)
     if config.memory_format == "channels_last":
         counts = (counts[: config.batch] * config.group_size).repeat_interleave(groups // config.batch)
     return y if x.dtype == given.dtype else y.to(given.dtype), *results, counts
@@ -76,10 +76,10 @@ def _forward(config: ChannelNormConfig, *tensors: Any) -> tuple[Tensor, ...]:
 def _backward(
     config: ChannelNormConfig, grads: Tensors, saved: Tensors, needed: list[bool]
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Return the gradients of input, gain and bias."""
+    """Return the gradients of input, weight and bias."""
     given, weight, bias, mask, means, squares = saved
-    x, gain, mask = _kernel_inputs(config, given, weight, mask)
-    dx, dweight, dbias = torch.empty_like(x), torch.empty_like(gain), torch.empty_like(gain)
+    x, wide_weight, mask = _kernel_inputs(config, given, weight, mask)
+    dx, dweight, dbias = torch.empty_like(x), torch.empty_like(wide_weight), torch.empty_like(wide_weight)
     counts, numbers = None, 2 * config.batch
     if config.memory_format == "channels_last":
         counts = empty_float64(config.batch).fill_(config.spatial)
@@ -87,7 +87,7 @@ def _backward(
             counts = mask.reshape(config.batch, config.spatial).sum(1).double()
         numbers = (1 + 3 * config.blocks) * config.batch + 2
     workspace = empty_float64(numbers * config.channels)
-    arrays = x, gain, mask, match_layout(grads[0], x), dx, dweight, dbias, means, squares, counts, workspace
+    arrays = x, wide_weight, mask, match_layout(grads[0], x), dx, dweight, dbias, means, squares, counts, workspace
     _run(config, "backward", arrays, mask, squares)
     dx = dx if x.dtype == given.dtype else dx.to(given.dtype)
     weight, bias = weight if needed[1] else None, bias if needed[2] else None

@@ -1,7 +1,7 @@
 """Map a norm's scope to a memory layout that a fused kernel supports.
 
 The dimensions, in memory order, are written as a pattern of letters: "k" for kept dimensions (each index has its own
-statistics), "r" for reduced ones, uppercase where the gain varies along the dimension. Adjacent equal letters are
+statistics), "r" for reduced ones, uppercase where the weight varies along the dimension. Adjacent equal letters are
 merged. LayerNorm is "kR", BatchNorm of images "rKr" or, channels-last, "rK"; GroupNorm is "kKRr".
 """
 
@@ -82,9 +82,9 @@ def cached(function: Callable[..., R]) -> Callable[..., R]:
 
 @cached
 def is_row_norm(sizes: tuple[int, ...], roles: str, affine_shape: tuple[int, ...]) -> bool:
-    """Return whether, in contiguous memory, each statistic is over one row, with a gain along all of it or none."""
+    """Return whether, in contiguous memory, each statistic is over one row, with a weight along all of it or none."""
     pattern = _merge_dimensions(sizes, roles, affine_shape, tuple(range(len(sizes))))[0]
-    # A gain of a single number has no letter: it fits only if the row is a single number too.
+    # A weight of a single number has no letter: it fits only if the row is a single number too.
     return pattern in (("", "k", "R", "kR") if len(affine_shape) else ("", "k", "r", "kr"))
 
 
@@ -99,8 +99,8 @@ def channel_layout(
     >>> channel_layout((8, 32, 2, 28, 28), "kkrrr", (1, 32, 2, 1, 1), (0, 1, 2, 3, 4)).group_size  # GroupNorm
     2
     """
-    gain = [i for i in order if len(affine_shape) and not is_known(affine_shape[i] == 1)]
-    if gain != sorted(gain):  # the gain's memory order differs from the input's
+    affine_dims = [i for i in order if len(affine_shape) and not is_known(affine_shape[i] == 1)]
+    if affine_dims != sorted(affine_dims):  # the weight's memory order differs from the input's
         return None
     pattern, counts, _ = _merge_dimensions(sizes, roles, affine_shape, order)
     size = dict(zip(pattern, counts, strict=True))
@@ -148,6 +148,6 @@ def _merge_dimensions(
             pattern += letter
             counts.append(sizes[i])
             dims.append([i])
-    if len(affine_shape) == 0:  # no gain: kept dimensions after the first are the channels
+    if len(affine_shape) == 0:  # no weight: kept dimensions after the first are the channels
         pattern = pattern[:1] + pattern[1:].replace("k", "K")
     return pattern, counts, dims

@@ -22,7 +22,7 @@ from normscope.ops.symbolic_sizes import is_known
 from normscope.scope import Plan
 
 _LONG_PLANE = 1024
-"""A longer row without a gain is normalized as a channel: all of it is scaled by one number."""
+"""A longer row without a weight is normalized as a channel: all of it is scaled by one number."""
 
 
 class ShortCall(NamedTuple):
@@ -36,7 +36,7 @@ class ShortCall(NamedTuple):
     """The number of values per statistic."""
     centered: bool
     small: bool
-    """Whether torch may normalize the rows, and whether it does so even if gain or bias get a gradient."""
+    """Whether torch may normalize the rows, and whether it does so even if weight or bias get a gradient."""
     tiny: bool
 
     def __call__(self, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
@@ -186,7 +186,7 @@ def _normalize_rows(
 
 
 def _is_single_plane(plan: Plan, affine: Affine) -> bool:
-    """Return whether rows are long and have no gain: each is scaled by one number, as a channel is."""
+    """Return whether rows are long and have no weight: each is scaled by one number, as a channel is."""
     return affine.weight is None and affine.bias is None and is_known(plan.count > _LONG_PLANE)
 
 

@@ -35,7 +35,7 @@ class NormStatistics:
 
 
 class Affine(NamedTuple):
-    """The optional gain and bias of a norm, and the shape in which they broadcast over the input."""
+    """The optional weight and bias of a norm, and the shape in which they broadcast over the input."""
 
     weight: Tensor | None = None
     bias: Tensor | None = None
@@ -114,7 +114,7 @@ def _center(x: Tensor, mean: Tensor | None, mask: Tensor | None) -> Tensor:
 
 
 def apply_affine(y: Tensor, affine: Affine, mask: Tensor | None, like: Tensor) -> Tensor:
-    """Apply gain and bias, zero the padding, and restore the shape and dtype of the input.
+    """Apply weight and bias, zero the padding, and restore the shape and dtype of the input.
 
     Zeroing the padding also keeps its gradients out of the parameters.
     """

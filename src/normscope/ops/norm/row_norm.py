@@ -37,8 +37,8 @@ class RowNormConfig(NamedTuple):
 def _forward(config: RowNormConfig, *tensors: Any) -> tuple[Tensor | None, ...]:
     """Return the result, x + branch (None without a branch), and the row means (None if not centered)."""
     (x, branch, weight, bias, mask), (d, eps, centered) = tensors, config
-    wide, gain = to_contiguous_float32(x), parameter_or(1.0, weight, d)
-    shift = parameter_or(0.0, bias, d)
+    wide = to_contiguous_float32(x)
+    wide_weight, wide_bias = parameter_or(1.0, weight, d), parameter_or(0.0, bias, d)
     branch, mask = branch if branch is None else branch.contiguous(), mask if mask is None else mask.contiguous()
     total = None if branch is None else torch.empty_like(wide)
     y, numbers = torch.empty_like(wide), wide.numel()
@@ -46,7 +46,7 @@ def _forward(config: RowNormConfig, *tensors: Any) -> tuple[Tensor | None, ...]:
     means = empty_float64(rows) if centered else None
     arrays = (
         wide.data_ptr(), 0 if branch is None else branch.data_ptr(), 0 if total is None else total.data_ptr(),
-        gain.data_ptr(), shift.data_ptr(), 0 if mask is None else mask.data_ptr(), y.data_ptr(),
+        wide_weight.data_ptr(), wide_bias.data_ptr(), 0 if mask is None else mask.data_ptr(), y.data_ptr(),
         0 if means is None else means.data_ptr(),
     )  # fmt: skip
     options = rows, d, eps, centered, mask is not None, branch is not None, bias is not None
@@ -57,25 +57,26 @@ def _forward(config: RowNormConfig, *tensors: Any) -> tuple[Tensor | None, ...]:
 def _backward(
     config: RowNormConfig, grads: Tensors, saved: Tensors, needed: list[bool]
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Return the gradients of x (and of the branch), gain and bias, given those of the result and of x + branch."""
+    """Return the gradients of x (and of the branch), weight and bias, given those of the result and of x + branch."""
     (given, weight, bias, mask, means), (d, eps, centered) = saved, config
-    g, residual_grad = grads if len(grads) == 2 else (grads[0], None)
-    if g is None:  # the result was not used
+    dy, residual_grad = grads if len(grads) == 2 else (grads[0], None)
+    if dy is None:  # the result was not used
         return residual_grad, None, None
-    x, gain, g = to_contiguous_float32(given), parameter_or(1.0, weight, d), to_contiguous_float32(g)
+    x, wide_weight, dy = to_contiguous_float32(given), parameter_or(1.0, weight, d), to_contiguous_float32(dy)
     residual_grad = None if residual_grad is None else to_contiguous_float32(residual_grad)
     mask = None if mask is None else mask.contiguous()
     dx, total = torch.empty_like(x), x.numel()
     rows, pool = total // d, thread_pool_for(total)
-    dweight, dbias = torch.empty_like(gain) if needed[1] else None, torch.empty_like(gain) if needed[2] else None
+    dweight = torch.empty_like(wide_weight) if needed[1] else None
+    dbias = torch.empty_like(wide_weight) if needed[2] else None
     kernel, blocks = "backward", 16 if rows > 480 else -(-rows // 32)  # by the rows alone, for deterministic results
     numbers = 2 * blocks * d if needed[1] or needed[2] else 0
     if d >= LONG_ROW:
         kernel, numbers = "long_rows_backward", 4 * rows + 1
     workspace = empty_float64(numbers)
     arrays = (
-        x.data_ptr(), gain.data_ptr(), 0 if mask is None else mask.data_ptr(),
-        0 if means is None else means.data_ptr(), g.data_ptr(),
+        x.data_ptr(), wide_weight.data_ptr(), 0 if mask is None else mask.data_ptr(),
+        0 if means is None else means.data_ptr(), dy.data_ptr(),
         0 if residual_grad is None else residual_grad.data_ptr(), dx.data_ptr(), workspace.data_ptr(),
     )  # fmt: skip
     results = 0 if dweight is None else dweight.data_ptr(), 0 if dbias is None else dbias.data_ptr()

@@ -31,7 +31,7 @@ class Statistic:
     Args:
         name: the value of the `statistic` argument.
         centers: whether the mean is subtracted first.
-        formula: what the norm computes, before the gain and the bias.
+        formula: what the norm computes, before the weight and the bias.
         running_buffers: the buffers of a norm that tracks running statistics: for the mean (if any) and the moment.
             Empty if the statistic cannot be tracked.
         of_each: function of each centered value whose mean is the moment; by default the square.

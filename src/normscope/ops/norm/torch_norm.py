@@ -1,6 +1,6 @@
 """Norms by PyTorch's own functions: F.layer_norm, F.rms_norm, F.group_norm, F.instance_norm and F.batch_norm.
 
-Each function here returns None if torch has no function that means the same: a mask, RMS over channels, a gain along
+Each function here returns None if torch has no function that means the same: a mask, RMS over channels, a weight along
 other axes, one value per statistic.
 """
 
@@ -46,7 +46,7 @@ def _normalize_rows(x: Tensor, plan: Plan, statistic: Statistic, eps: float, aff
 
 
 def layer_norm(x: Tensor, row: tuple[int, ...], weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
-    """Run F.layer_norm; for a few rows of a CPU, with gradients of gain or bias, the same as a norm of one group.
+    """Run F.layer_norm; for a few rows of a CPU, with gradients of weight or bias, the same as a norm of one group.
 
     Those of native_group_norm, with a number of the row as a channel of one position, do not depend on the threads.
     """
@@ -112,7 +112,7 @@ def _flat(parameter: Tensor | None) -> Tensor | None:
 
 
 def _repeated(parameter: Tensor | None, layout: ChannelLayout) -> Tensor | None:
-    """Return the gain or the bias of each group of values: those of an instance norm are shared by all samples."""
+    """Return the weight or the bias of each group of values: those of an instance norm are shared by all samples."""
     if parameter is None or layout.across_batch or layout.memory_format == "channels_last":
         return _flat(parameter)
     return parameter.flatten().repeat(layout.batch)

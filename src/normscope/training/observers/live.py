@@ -1,4 +1,7 @@
-"""Live display of a run in a terminal: a panel that is redrawn."""
+"""Live display of a run in a terminal: a panel that is redrawn.
+
+To add a row, yield it in `_rows`; to add a box such as the sample's, append it to `parts` in `panel`.
+"""
 
 import math
 import time
@@ -28,8 +31,10 @@ from normscope.training.observers.sparkline import sparkline
 
 LABEL_WIDTH = 12  # columns of the row labels
 FRAME_WIDTH = 4  # columns of the frame and its padding
+FRAME_LINES = 2
 SAMPLE_LINES = 6
-ECHO = 4
+LINES_BELOW = 3  # kept free below the panel, the cursor's among them
+ECHO_WIDTH = 4
 """Columns left free beside the panel: the terminal echoes ^C at the cursor, twice if Ctrl-C is pressed twice. In a full
 line that would wrap, and the next panel would be drawn one line too low."""
 
@@ -41,7 +46,7 @@ class LiveDisplay(Display):
 
     Args:
         console: A rich console on a terminal.
-        every: Minimum time between two redraws for steps, in seconds; other events are drawn at once.
+        every: Minimum time between two redraws for steps, in seconds; other events are drawn immediately.
         clock: Returns the time in seconds.
     """
 
@@ -68,7 +73,7 @@ class LiveDisplay(Display):
     def _draw(self) -> None:
         if not self._live.is_started:
             self._live.start()
-        width = self._console.width - ECHO
+        width = self._console.width - ECHO_WIDTH
         self._live.update(panel(self._progress, width, self._console.height), refresh=True)
 
 
@@ -78,11 +83,12 @@ def panel(progress: RunProgress, width: int, height: int) -> RenderableType:
     rows = Table.grid(padding=(0, 1, 0, 0))
     rows.add_column(style="dim", width=LABEL_WIDTH - 1, no_wrap=True)
     rows.add_column(no_wrap=True, overflow="ellipsis")
+    lines_left = height - FRAME_LINES - LINES_BELOW
     for name, content in _rows(progress, inner - LABEL_WIDTH):
         rows.add_row(name, content)
+        lines_left -= len(content.plain.splitlines())
     parts: list[RenderableType] = [rows]
-    # Two frames, the second row of the curve, and the line below.
-    lines = min(SAMPLE_LINES, height - rows.row_count - 8)
+    lines = min(SAMPLE_LINES, lines_left - FRAME_LINES)
     if progress.sample is not None and lines > 0:
         parts.append(_sample(progress.sample, inner, lines))
     title, folder = "normscope", None
@@ -118,7 +124,7 @@ def _rows(progress: RunProgress, columns: int) -> Iterator[tuple[str, Text]]:
         # The final row shows the time of the whole run, which may include earlier sessions.
         yield "speed", Text(speed if end is not None else f"{speed}, {format_duration(progress.elapsed)} so far")
         state = f"lr {last.lr_scale:.2f} of peak, grad norm {format_fixed(last.grad_norm)}, epoch {last.epoch:.2f}"
-        yield "learning", Text(state)
+        yield "optimizer", Text(state)
     yield "memory", Text(f"{format_bytes(current_memory())} now, {format_bytes(peak_memory())} peak")
     if progress.saved is not None:
         yield "saved", Text(f"step {progress.saved.step}")
@@ -150,20 +156,20 @@ def _loss(progress: RunProgress, columns: int) -> Text:
 def _validation(now: ValidationEvent, best: ValidationEvent | None) -> Text:
     text = Text.assemble((f"{now.loss:.4f}", "bold"), f"   at step {now.step}")
     if now is best:
-        text.append(", the best so far", style="green")
+        text.append(", best so far", style="green")
     elif best is not None:
         text.append(f"; best {best.loss:.4f} at step {best.step}")
     return text
 
 
 def _bits(progress: RunProgress, bits: float, columns: int) -> Text:
-    """Bits per byte and, if the floor is known, the progress from random guessing down to it."""
+    """Bits per byte and, if the floor is known, the progress from a uniform guess down to it."""
     text = Text(f"{bits:<9.3f}", style="bold")
     if progress.learned is None or progress.floor is None:
         return text
-    before, after = f"{progress.guessing:.2f} ", f" floor {progress.floor:.3f} ({bits - progress.floor:+.3f})"
+    before, after = f"{progress.uniform_bits:.2f} ", f" floor {progress.floor:.3f} ({bits - progress.floor:+.3f})"
     if columns > 60:
-        before = f"guessing {before}"
+        before = f"uniform {before}"
     bar = _bar(progress.learned, columns - 9 - len(before) - len(after), "green")
     return Text.assemble(text, (before, "dim"), bar, after)
 

@@ -181,7 +181,7 @@ class RunProgress(Observer):
         return None if self.start is None else self.start.floor
 
     @property
-    def guessing(self) -> float:
+    def uniform_bits(self) -> float:
         """Bits per byte of a uniform guess over the vocabulary, where an untrained model starts."""
         if self.start is None or self.start.bytes_per_token <= 0:
             return math.nan
@@ -189,10 +189,10 @@ class RunProgress(Observer):
 
     @property
     def learned(self) -> float | None:
-        """Progress from guessing (0) to the floor (1); None if unknown."""
-        if self.validation is None or self.floor is None or not self.guessing > self.floor:
+        """Progress from a uniform guess (0) to the floor (1); None if unknown."""
+        if self.validation is None or self.floor is None or not self.uniform_bits > self.floor:
             return None
-        fraction = (self.guessing - self.validation.bits_per_byte) / (self.guessing - self.floor)
+        fraction = (self.uniform_bits - self.validation.bits_per_byte) / (self.uniform_bits - self.floor)
         return min(1.0, max(0.0, fraction)) if math.isfinite(fraction) else None
 
 

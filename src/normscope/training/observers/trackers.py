@@ -1,5 +1,6 @@
 """Log a run to TensorBoard or Weights & Biases, with the same metrics under the same names."""
 
+import dataclasses
 import importlib
 import secrets
 import textwrap
@@ -12,11 +13,12 @@ from typing import Any, Literal, get_args
 from normscope.errors import ConfigError
 from normscope.runs.events import Observer, RunEvent, SampleEvent, StartedEvent, StepEvent, ValidationEvent
 from normscope.storage.files import write_atomically
+from normscope.training.validation import ValidationResult
 
 WandbMode = Literal["offline", "online"]
 TRACKED: Mapping[type[RunEvent], tuple[str, tuple[str, ...]]] = {
     StepEvent: ("training", ("loss", "grad_norm", "lr_scale", "epoch", "tokens_per_second")),
-    ValidationEvent: ("validation", ("loss", "bits_per_byte")),
+    ValidationEvent: ("validation", tuple(field.name for field in dataclasses.fields(ValidationResult))),
 }
 """Prefix and fields of the events that trackers log."""
 
@@ -85,7 +87,7 @@ class WeightsAndBiases(Observer):
 
     Args:
         folder: Folder of wandb's files and the id; created if necessary.
-        mode: "offline" writes to the folder only (`wandb sync` uploads it later); "online" uploads at once.
+        mode: "offline" writes to the folder only (`wandb sync` uploads it later); "online" uploads immediately.
         project, name: wandb project and run name.
         config: The run's config.
     """

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from normscope.blocks.norm.named_norms import TEXT_NORMS
+from normscope.blocks.norm.norm_spec import TEXT_NORMS
 from normscope.lab import toolkit as lab
 from normscope.lab.trials.layers import LIBRARIES, max_difference, rms
 from normscope.lab.trials.text_sources import STORIES, load_text
@@ -16,6 +16,8 @@ SKEWS = (0.0, 0.25, 2 / 3, 1.5, 4.0)
 """Row i has a length of (i / rows)^skew; the share of padding is about skew / (skew + 1)."""
 USUAL = 2 / 3
 """More than a third of padding, as in unsorted texts of different lengths."""
+NORMS = ("layer", "rms", "rms-plain", "group", "instance", "batch", "power")
+"""Stored results have a row in this order."""
 PER_TOKEN = ("layer", "rms", "rms-plain", "group")
 """Norms that treat each token independently and need no mask."""
 ROUNDING = 1e-5
@@ -55,7 +57,7 @@ def measure(settings: lab.Settings, seed: int) -> lab.Metrics:
             masked = _statistics("normscope", x, mask)
             metrics["masked"].append((share, rms((masked[0] - mean) / variance.sqrt())))
             for name, given in (("without", False), ("with", True)):
-                metrics.setdefault(name, []).append([_moved(norm, x, mask, given=given) for norm in TEXT_NORMS])
+                metrics.setdefault(name, []).append([_moved(norm, x, mask, given=given) for norm in NORMS])
     return metrics
 
 
@@ -81,13 +83,13 @@ def _moved(name: str, x: Tensor, mask: Tensor, *, given: bool) -> float:
 
 def questions(budget: lab.Budget) -> list[lab.Question]:
     def unmoved(text: str, metric: str, norms: Sequence[str]) -> lab.Question:
-        at, own = [list(TEXT_NORMS).index(name) for name in norms], ["normscope"]
+        at, own = [NORMS.index(name) for name in norms], ["normscope"]
         return lab.largest(text, lambda run: max(row[i] for row in run[metric] for i in at), ROUNDING, own)
 
     shift = "more than a third of padding moves BatchNorm's running mean"
     return [
         lab.smallest(shift, "usual", DIFFERENT, unit="standard deviations"),
-        unmoved("with the mask no norm is affected by any share of padding", "with", list(TEXT_NORMS)),
+        unmoved("with the mask no norm is affected by any share of padding", "with", NORMS),
         unmoved("LayerNorm, RMSNorm and GroupNorm need no mask for that", "without", PER_TOKEN),
     ]
 
@@ -102,17 +104,16 @@ def charts(runs: lab.VariantRuns) -> list[lab.Chart]:
 
     def changes(label: str, metric: str, color: str) -> lab.ChartLine:
         rows = [metrics[metric][SKEWS.index(USUAL)] for metrics in runs.metrics["normscope"]]
-        points = [(at, max(row[at] for row in rows)) for at in range(len(TEXT_NORMS))]
+        points = [(at, max(row[at] for row in rows)) for at in range(len(NORMS))]
         return lab.ChartLine(label, points, color, connected=False)
 
     masked = lab.ChartLine("normscope, with mask", runs.curve("normscope", "masked"), "c", dots=True)
     by_norm = [changes("no mask", "without", "a"), changes("with mask", "with", "c")]
     share, moved = "share of padding", "shift, in standard deviations"
-    names = list(TEXT_NORMS)
     return [
         lab.Chart("BatchNorm's running mean", share, moved, [*lines("mean"), masked]),
         lab.Chart("BatchNorm's running variance", share, "padded / real", lines("spread")),
-        lab.Chart("More than a third of padding", "norm", "largest change", by_norm, categories=names),
+        lab.Chart("More than a third of padding", "norm", "largest change", by_norm, categories=NORMS),
     ]
 
 

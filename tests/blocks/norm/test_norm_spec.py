@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 import normscope as ns
-from normscope.blocks.norm.named_norms import IMAGE_NORMS, TEXT_NORMS, NoNorm, as_norm, build_norm
+from normscope.blocks.norm.norm_spec import IMAGE_NORMS, TEXT_NORMS, NoNorm, as_norm, build_norm
 from normscope.errors import ConfigError, NormscopeError
 from tests.blocks.norm.cases import mostly_on
 

@@ -58,11 +58,11 @@ class NormSpec:
         scope = Scope.parse(self.scope)
         given = dict(self.sizes)
         known = scope.sizes(shape, **given)
-        # Fix only the sizes of axes with parameters or buffers: a gain over c must not fix the image size.
-        owners = set(given) | set(() if self.affine is None else Axes.parse(self.affine).names)
+        # Fix only the sizes of axes with parameters or buffers: a weight over c must not fix the image size.
+        fixed = set(given) | set(() if self.affine is None else Axes.parse(self.affine).names)
         if self.state is not None:
-            owners |= {axis.name for axis in scope.axes if not axis.bracketed}
-        sizes: dict[str, Any] = {name: size for name, size in known.items() if name in owners}
+            fixed |= {axis.name for axis in scope.axes if not axis.bracketed}
+        sizes: dict[str, Any] = {name: size for name, size in known.items() if name in fixed}
         settings = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in _OF_THE_SCOPE}
         return Norm(scope, device=device, **settings, **sizes)
 
@@ -86,9 +86,9 @@ class NormSpec:
         """
         if self.mixes_along(1, rank):
             raise FutureLeakError(
-                f"{name}={self.scope!r} brackets the tokens' axis: in training every token would be normalized by "
-                f"statistics of the tokens after it, and so be told of the future that it has to predict. Use a scope "
-                f"that leaves time out, such as '... [d]'; or, to study the leak, say allow_future_leak=True"
+                f"{name}={self.scope!r} brackets the token axis: in training, every token would be normalized with "
+                f"statistics of later tokens, which leaks the tokens that the model has to predict. Use a scope that "
+                f"does not bracket it, such as '... [d]'; or, to study the leak, pass allow_future_leak=True"
             )
 
 
