@@ -13,7 +13,7 @@ import torch
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 import normscope
-from normscope.blocks.norm.named_norms import NormSpec
+from normscope.blocks.norm.norm_spec import NormSpec
 from normscope.data.tokenizers import ByteTokenizer, CharacterTokenizer, Tokenizer
 from normscope.data.tokenizers.huggingface import HuggingFaceTokenizer, train_bpe
 from normscope.errors import ConfigError, FileError, NonFiniteError, NormscopeError
@@ -25,7 +25,6 @@ from normscope.models.gpt import GPT
 from normscope.models.presets import preset
 from normscope.runs.run import Run
 from tests.exporting import golden
-from tests.support import scramble
 from tests.training.small_run import new_run
 
 TEMPLATE = b"""<title>@@title@@</title>
@@ -211,8 +210,10 @@ def damaged(page: str, name: str) -> str:
 
 @pytest.mark.parametrize(
     "name",
-    ["no model", "weights end early", "not base64", "future format", "other config", "huge config"]
-    + ["negative offset", "missing tensor", "no tokenizer"],
+    [
+        *("no model", "weights end early", "not base64", "future format", "other config", "huge config"),
+        *("negative offset", "missing tensor", "no tokenizer"),
+    ],
 )
 def test_a_damaged_page_is_refused(run: Run, tmp_path: Path, name: str) -> None:
     path = normscope.export(run, out=tmp_path / "page.html")

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import normscope
-from normscope.blocks.norm.named_norms import NormSpec
+from normscope.blocks.norm.norm_spec import NormSpec
 from normscope.data.tokenizers import ByteTokenizer, Tokenizer
 from normscope.data.tokenizers.huggingface import train_bpe
 from normscope.exporting.html import fill_template, read_template

@@ -1,4 +1,4 @@
-"""The exported page as people use it: generate, stop, settings, tokens, keyboard, languages, themes, phones, axe-core."""
+"""The exported page as people use it: generate, stop, settings, tokens, keyboard, languages, themes, phones, axe."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -7,7 +7,7 @@ import msgspec
 import torch
 
 from normscope.blocks.activations import ACTIVATIONS
-from normscope.blocks.norm.named_norms import TEXT_NORMS
+from normscope.blocks.norm.norm_spec import TEXT_NORMS
 from normscope.blocks.residual import WIRINGS
 from normscope.data.tokenizers import ByteTokenizer, Tokenizer
 from normscope.errors import ConfigError
