@@ -28,7 +28,7 @@ class Job:
 
     Args:
         number: Its number on this server.
-        kind: What it does: "train", "resume" or "lab".
+        kind: What it does: "train" (or resume) a run, or "lab".
         subject: What it works on: the name of a run or of a claim.
     """
 
