@@ -133,7 +133,8 @@ class Attention(BaseModule):
         k = k.repeat_interleave(self.heads // self.kv_heads, dim=2)
         scores = torch.einsum("bshe,bthe->bhst", q, k) / self.head_dim**0.5
         hidden = ~self._attention_mask(x.shape[1], 0, mask, x.device)
-        return scores.masked_fill(hidden, -torch.inf).softmax(dim=-1)
+        weights: Tensor = scores.masked_fill(hidden, -torch.inf).softmax(dim=-1)
+        return weights
 
     def _check(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Check the input; return it with zeros at padding."""

@@ -1,9 +1,12 @@
 """Attention maps: which earlier tokens each head of a GPT looks at."""
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
 from normscope.blocks.attention import Attention
+from normscope.blocks.block import Block
 from normscope.blocks.residual import MaskedNorm
 from normscope.generate.model_runner import eval_inference_mode
 from normscope.generate.tokens import check_model
@@ -40,6 +43,7 @@ def attention_maps(model: GPT, tokens: Tensor, *, mask: Tensor | None = None) ->
     with eval_inference_mode(list(model.modules())):
         x = model.embed(tokens, mask=mask)
         for block in model.blocks:
+            assert isinstance(block, Block)
             norms = [MaskedNorm(norm, mask) for norm in block.norms]
-            x = block.wiring.join(x, lambda x, block=block: attend(block.attention, x), block.mlp, norms)
+            x = block.wiring.join(x, partial(attend, block.attention), block.mlp, norms)
     return torch.stack(maps)

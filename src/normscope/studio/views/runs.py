@@ -133,6 +133,7 @@ def plan(studio: Studio, request: RecipeRequest) -> dict[str, Any]:
         "width": config.width,
         "heads": config.heads,
         "context": config.context,
+        "vocab_size": config.vocab_size,
         "parameters": config.parameter_count(),
         **{name: chosen.train[name] for name in ("steps", "batch", "lr", "matrix_lr")},
     }
