@@ -89,7 +89,7 @@ function plotOptions({ series, xLabel, yLabel, logX, logY, categories }: ChartPr
     scales: { x: { time: false, distr: logX ? 3 : 1 }, y: { distr: logY ? 3 : 1 } },
     axes: [
       { ...axis, label: xLabel, ...(categories ? { values: (_: uPlot, marks: number[]) => marks.map(name), incrs: [1, 2, 5, 10] } : {}) },
-      { ...axis, label: yLabel, size: 56, values: (_: uPlot, marks: number[]) => marks.map((mark) => (mark === null ? "" : formatNumber(mark))) },
+      { ...axis, label: yLabel, size: 64, values: (_: uPlot, marks: number[]) => marks.map((mark) => (mark === null ? "" : formatNumber(mark))) },
     ],
     series: [
       { label: xLabel, value: (_, value) => (value === null ? "–" : categories ? name(value) : String(value)) },
@@ -104,6 +104,7 @@ function plotOptions({ series, xLabel, yLabel, logX, logY, categories }: ChartPr
         value: (_, value) => formatNumber(value),
       })),
     ],
+    padding: [10, categories ? 44 : 20, 0, 0],
     cursor: { y: false, points: { size: 7 } },
   };
 }

@@ -46,7 +46,7 @@ export default function PlaygroundView() {
               <textarea rows={2} maxLength={data.limits.prompt} value={prompt.value} placeholder={t("playground.prompt_empty")}
                 onInput={(event) => (prompt.value = event.currentTarget.value)} />
             </label>
-            <SamplingSliders sampling={sampling as typeof sampling & { value: Sampling }} limits={data.limits} />
+            <SamplingSliders sampling={sampling.value} limits={data.limits} onChange={(changed) => (sampling.value = changed)} />
             <div class="row">
               <button class="primary" disabled={running.value > 0}>{t("playground.generate")}</button>
               <button type="button" disabled={running.value === 0} onClick={stop}>{t("playground.stop")}</button>
@@ -58,8 +58,10 @@ export default function PlaygroundView() {
             </div>
           </form>
           <div class={second.value ? "columns two" : "columns"}>
-            <ModelPanel models={data} choice={first as typeof first & { value: Choice }} go={go} onEnd={ended} />
-            {second.value && <ModelPanel models={data} choice={second as typeof second & { value: Choice }} go={go} onEnd={ended} />}
+            <ModelPanel models={data} choice={first.value} onChoice={(choice) => (first.value = choice)} go={go.value} onEnd={ended} />
+            {second.value && (
+              <ModelPanel models={data} choice={second.value} onChoice={(choice) => (second.value = choice)} go={go.value} onEnd={ended} />
+            )}
           </div>
         </div>
       )}

@@ -8,7 +8,7 @@ const SHOWN = 4;
 
 export function Lens({ rows, chosen }: { rows: readonly LensRow[]; chosen: Token }) {
   return (
-    <div class="scroll">
+    <div class="scroll" role="region" tabIndex={0} aria-label={t("playground.lens")}>
       <table class="lens">
         <thead>
           <tr>

@@ -1,5 +1,5 @@
 /** One model: the text it generates, and how it came to the token that is selected. */
-import { useComputed, useSignal, type Signal } from "@preact/signals";
+import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { stream } from "../../api";
 import { ErrorBox } from "../../components/error-box";
@@ -20,29 +20,28 @@ export type Go = { prompt: string; sampling: Sampling } | null;
 
 interface Props {
   models: Models;
-  choice: Signal<Choice>;
-  go: Signal<Go>;
+  choice: Choice;
+  onChoice: (choice: Choice) => void;
+  go: Go;
   onEnd: () => void;
 }
 
-export function ModelPanel({ models, choice, go, onEnd }: Props) {
+export function ModelPanel({ models, choice, onChoice, go, onEnd }: Props) {
   const tokens = useSignal<(Token | GeneratedToken)[]>([]);
-  const source = useSignal<Choice>(choice.value);
+  const source = useSignal<Choice>(choice);
   const selected = useSignal<number | null>(null);
   const notices = useSignal<string[]>([]);
   const error = useSignal<unknown>(null);
   useEffect(() => {
-    const request = go.value;
-    if (!request) return undefined;
+    if (!go) return undefined;
     const abort = new AbortController();
-    const asked = choice.peek();
     tokens.value = [];
     selected.value = error.value = null;
     notices.value = [];
-    source.value = asked;
+    source.value = choice;
     (async () => {
       try {
-        for await (const item of stream<GenerateItem>("playground/generate", { ...asked, prompt: request.prompt, ...request.sampling }, abort.signal)) {
+        for await (const item of stream<GenerateItem>("playground/generate", { ...choice, prompt: go.prompt, ...go.sampling }, abort.signal)) {
           if ("prompt" in item) tokens.value = item.prompt;
           else if ("finish_reason" in item) notices.value = item.notices;
           else tokens.value = [...tokens.value, item];
@@ -53,12 +52,12 @@ export function ModelPanel({ models, choice, go, onEnd }: Props) {
       if (!abort.signal.aborted) onEnd();
     })();
     return () => abort.abort();
-  }, [go.value]);
+  }, [go]); // not when the choice changes: the text stays until the next press
   const last = tokens.value.length - 1;
   const index = Math.min(selected.value ?? last, last);
   return (
     <section class="model-panel">
-      <ModelChoice models={models.models} choice={choice} />
+      <ModelChoice models={models.models} choice={choice} onChoice={onChoice} />
       <ErrorBox error={error.value} />
       <Output tokens={tokens.value} index={index} onSelect={(i) => (selected.value = i)} />
       {notices.value.map((notice) => <p key={notice} class="faint">{notice}</p>)}
@@ -73,20 +72,19 @@ export function ModelPanel({ models, choice, go, onEnd }: Props) {
   );
 }
 
-function ModelChoice({ models, choice }: { models: Model[]; choice: Signal<Choice> }) {
-  const { run, checkpoint } = choice.value;
+function ModelChoice({ models, choice: { run, checkpoint }, onChoice }: { models: Model[]; choice: Choice; onChoice: (choice: Choice) => void }) {
   const model = models.find((one) => one.name === run);
   return (
     <div class="row">
       <label class="field">
         {t("playground.model")}
-        <select value={run} onChange={(event) => (choice.value = { run: event.currentTarget.value, checkpoint: "best" })}>
+        <select value={run} onChange={(event) => onChoice({ run: event.currentTarget.value, checkpoint: "best" })}>
           {models.map(({ name }) => <option key={name}>{name}</option>)}
         </select>
       </label>
       <label class="field">
         {t("playground.checkpoint")}
-        <select value={checkpoint} onChange={(event) => (choice.value = { run, checkpoint: event.currentTarget.value })}>
+        <select value={checkpoint} onChange={(event) => onChoice({ run, checkpoint: event.currentTarget.value })}>
           <option value="best">{t("playground.best", { step: model?.best ?? model?.steps.at(-1) ?? "" })}</option>
           <option value="last">{t("playground.last", { step: model?.steps.at(-1) ?? "" })}</option>
           {model?.steps.map((step) => <option key={step} value={String(step)}>{t("runs.at_step", { step })}</option>)}
@@ -101,30 +99,41 @@ const isGenerated = (token: Token | undefined): token is GeneratedToken => token
 function Output({ tokens, index, onSelect }: { tokens: (Token | GeneratedToken)[]; index: number; onSelect: (index: number) => void }) {
   const hovered = useSignal<number | null>(null);
   const token = tokens[Math.min(hovered.value ?? index, tokens.length - 1)];
+  const share = (i: number) => {
+    const one = tokens[i];
+    return isGenerated(one) ? one.probability : null;
+  };
   return (
-    <div class="panel">
-      <h2>{t("playground.output")}</h2>
-      <div class="output-text">
-        {tokens.length === 0 && <p class="faint">{t("playground.empty")}</p>}
-        <TokenText
-          label={t("playground.output")}
-          tokens={tokens}
-          selected={index}
-          onSelect={onSelect}
-          onHover={(i) => (hovered.value = i)}
-          strength={(i) => (isGenerated(tokens[i]) ? 1 - (tokens[i] as GeneratedToken).probability : null)}
-          share={(i) => (isGenerated(tokens[i]) ? (tokens[i] as GeneratedToken).probability : null)}
-          kind={(i) => (isGenerated(tokens[i]) ? "surprise" : "prompt")}
-        />
+    <div class="panel generated">
+      <div>
+        <h2>{t("playground.output")}</h2>
+        <div class="output-text">
+          {tokens.length === 0 && <p class="faint">{t("playground.empty")}</p>}
+          <TokenText
+            label={t("playground.output")}
+            tokens={tokens}
+            selected={index}
+            onSelect={onSelect}
+            onHover={(i) => (hovered.value = i)}
+            strength={(i) => surprise(share(i))}
+            share={share}
+            kind={(i) => (isGenerated(tokens[i]) ? "surprise" : "prompt")}
+          />
+        </div>
+        <p class="faint">{t("playground.hint")}</p>
       </div>
-      <p class="faint">{t("playground.hint")}</p>
-      <h3>{token ? t("playground.alternatives_to", { token: visible(token) }) : t("playground.alternatives")}</h3>
-      <div class="alternatives-box">
-        {isGenerated(token) ? <Alternatives chosen={token.id} alternatives={token.alternatives} /> : token && <p class="faint">{t("playground.is_prompt")}</p>}
+      <div>
+        <h3>{token ? t("playground.alternatives_to", { token: visible(token) }) : t("playground.alternatives")}</h3>
+        <div class="alternatives-box">
+          {isGenerated(token) ? <Alternatives chosen={token.id} alternatives={token.alternatives} /> : token && <p class="faint">{t("playground.is_prompt")}</p>}
+        </div>
       </div>
     </div>
   );
 }
+
+/** How surprising a token was, from 0 to 1 for eight bits and more. */
+const surprise = (share: number | null) => (share === null ? null : Math.min(1, -Math.log2(share) / 8));
 
 /** The tokens that the model saw when it chose the one at an index. */
 function seenBefore(tokens: (Token | GeneratedToken)[], index: number): Token[] {
@@ -168,7 +177,7 @@ function AttentionPanel({ source, tokens, index, model, most, onSelect }: Attent
   // All tokens of the window that the selected one was generated in, or the last of them.
   const token = tokens[index];
   const start = isGenerated(token) ? token.start : 0;
-  const same = tokens.findLastIndex((one) => !isGenerated(one) || one.start <= start) + 1;
+  const same = tokens.filter((one) => !isGenerated(one) || one.start <= start).length;
   const stop = Math.max(index + 1, Math.min(same, start + (model?.context ?? most)));
   const first = Math.max(start, stop - most);
   const shown = tokens.slice(first, stop);
@@ -178,7 +187,6 @@ function AttentionPanel({ source, tokens, index, model, most, onSelect }: Attent
     asked.value = { ...source, tokens: shown.map(({ id }) => id), layer: Math.min(layer.value, depth - 1) };
   }, [key]);
   const result = useResult<{ weights: number[][][] }>("playground/attention", asked, 300).value;
-  const layers = useComputed(() => Array.from({ length: depth }, (_, i) => i));
   const weights = result.data?.weights;
   return (
     <div class="panel attention-panel">
@@ -186,7 +194,7 @@ function AttentionPanel({ source, tokens, index, model, most, onSelect }: Attent
       <label class="field">
         {t("playground.layer")}
         <select value={layer.value} onChange={(event) => (layer.value = Number(event.currentTarget.value))}>
-          {layers.value.map((i) => <option key={i} value={i}>{t("playground.block", { number: i + 1 })}</option>)}
+          {Array.from({ length: depth }, (_, i) => i).map((i) => <option key={i} value={i}>{t("playground.block", { number: i + 1 })}</option>)}
         </select>
       </label>
       <ErrorBox error={result.error} />

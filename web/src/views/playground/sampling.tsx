@@ -1,5 +1,4 @@
 /** The sampling settings as sliders. */
-import type { Signal } from "@preact/signals";
 import { t } from "../../i18n";
 import type { Models, Sampling } from "./types";
 
@@ -20,13 +19,19 @@ const SLIDERS: Slider[] = [
   { name: "repetition_penalty", min: 1, max: 2, step: 0.05 },
 ];
 
-export function SamplingSliders({ sampling, limits }: { sampling: Signal<Sampling>; limits: Models["limits"] }) {
-  const set = (name: keyof Sampling, value: number | null) => (sampling.value = { ...sampling.value, [name]: value });
+interface Props {
+  sampling: Sampling;
+  limits: Models["limits"];
+  onChange: (sampling: Sampling) => void;
+}
+
+export function SamplingSliders({ sampling, limits, onChange }: Props) {
+  const set = (name: keyof Sampling, value: number | null) => onChange({ ...sampling, [name]: value });
   const sliders = [...SLIDERS, { name: "max_new_tokens", min: 1, max: limits.max_new_tokens, step: 1 } as Slider];
   return (
     <div class="sliders">
       {sliders.map(({ name, min, max, step, off }) => {
-        const value = sampling.value[name];
+        const value = sampling[name];
         return (
           <label key={name} class="field">
             <span class="slider-name">
@@ -39,7 +44,7 @@ export function SamplingSliders({ sampling, limits }: { sampling: Signal<Samplin
       })}
       <label class="field">
         {t("playground.seed")}
-        <input type="number" min={0} step={1} value={sampling.value.seed} onInput={(event) => set("seed", Math.max(0, Math.trunc(event.currentTarget.valueAsNumber || 0)))} />
+        <input type="number" min={0} step={1} value={sampling.seed} onInput={(event) => set("seed", Math.max(0, Math.trunc(event.currentTarget.valueAsNumber || 0)))} />
       </label>
     </div>
   );

@@ -1,5 +1,4 @@
 /** A text as tokens. Arrow keys move between them; one token is in the tab order. */
-import type { JSX } from "preact";
 import { useRef } from "preact/hooks";
 import { t } from "../../i18n";
 import { formatPercent } from "../../components/format";
@@ -21,7 +20,7 @@ interface Props {
 
 export function TokenText({ label, tokens, selected, onSelect, onHover, strength, share, kind }: Props) {
   const box = useRef<HTMLDivElement>(null);
-  const move = (event: JSX.TargetedKeyboardEvent<HTMLDivElement>) => {
+  const move = (event: KeyboardEvent) => {
     const steps: Record<string, number> = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: 10, ArrowUp: -10, Home: -tokens.length, End: tokens.length };
     const by = steps[event.key];
     if (by === undefined) return;
@@ -40,7 +39,7 @@ export function TokenText({ label, tokens, selected, onSelect, onHover, strength
               key={i}
               type="button"
               class={`token ${token.special ? "special" : ""} ${kind?.(i) ?? ""}`}
-              style={mark === null ? undefined : { "--mark": `${Math.round(55 * mark)}%` }}
+              style={mark === null ? undefined : { "--mark": `${Math.round(38 * mark)}%` }}
               tabIndex={i === selected ? 0 : -1}
               aria-pressed={i === selected}
               aria-label={own === null ? visible(token) : t("playground.token_share", { token: visible(token), share: formatPercent(own) })}

@@ -1,0 +1,61 @@
+"""A studio on a folder with one small trained run, and a client of its server."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+import normscope
+from normscope.studio import server
+from normscope.studio.state import Studio
+from tests.training.small_run import TEXT
+
+PORT, TOKEN = 8123, "secret"
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of runs with a finished run called small; tests that change it copy it."""
+    folder = tmp_path_factory.mktemp("studio")
+    (folder / "text.txt").write_text(TEXT)
+    normscope.train(
+        folder / "text.txt",
+        out=folder / "runs" / "small",
+        tokenizer="characters",
+        quiet=True,
+        steps=4,
+        depth=2,
+        width=16,
+        heads=2,
+        context=16,
+        batch=4,
+        val_fraction=0.02,
+        kv_heads=1,
+    )
+    return folder / "runs"
+
+
+@pytest.fixture
+def studio(trained: Path) -> Studio:
+    return Studio(trained)
+
+
+@pytest.fixture
+def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A page in place of the built front end, which the tests of the server don't need."""
+    (tmp_path / "static").mkdir()
+    (tmp_path / "static" / "index.html").write_text("<title>studio</title>")
+    monkeypatch.setattr(server, "static_folder", lambda: tmp_path / "static")
+    return tmp_path / "static"
+
+
+def client_of(studio: Studio) -> TestClient:
+    app = server.create_app(studio, TOKEN, PORT)
+    return TestClient(app, base_url=f"http://127.0.0.1:{PORT}", headers={"Authorization": f"Bearer {TOKEN}"})
+
+
+@pytest.fixture
+def client(studio: Studio, page: Path) -> Iterator[TestClient]:
+    with client_of(studio) as client:
+        yield client
