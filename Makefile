@@ -5,6 +5,9 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 # Two stamps in one environment: what training needs, and what tests, benchmarks and the lab need on top of it.
 CORE := .venv/.core
 DEV := .venv/.dev
+# The studio's page, built from web/ by Node.js. Only `make studio` and the browser tests need it.
+PAGE := src/normscope/studio/static/export.html
+NODE_MODULES := web/node_modules/.package-lock.json
 
 # Without .pyc files torch takes three times as long to import.
 unexport PYTHONDONTWRITEBYTECODE
@@ -18,7 +21,7 @@ checks=$$(mktemp); $(MAKE) --no-print-directory lint types >$$checks 2>&1 & besi
 $(1); tests=$$?; wait $$beside; others=$$?; cat $$checks; rm -f $$checks; exit $$((tests > others ? tests : others))
 endef
 
-.PHONY: help train tour test test-all fuzz mutants lab bench lint types format clean
+.PHONY: help train studio tour page try-page test test-all fuzz mutants lab bench lint types format clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -26,13 +29,17 @@ help:  ## list the targets
 train: $(CORE)  ## train a GPT on the built-in stories, or on TEXT=FILE
 	@$(BIN)/normscope train $(TEXT)
 
+studio: $(CORE) $(PAGE)  ## open the studio, a local web page (needs Node.js 20 or newer to build it)
+	@$(PIP) -e '.[studio]'
+	@$(BIN)/normscope studio
+
 tour: $(CORE)  ## a tour in Python: norms, scopes and models, checked against PyTorch
 	@$(BIN)/python examples/tour.py
 
-test: $(DEV)  ## everything that CI runs: lint, types and tests
+test: $(DEV) try-page  ## everything that CI runs: lint, types and tests
 	@$(call with-checks,$(BIN)/pytest $(PYTEST))
 
-test-all: $(DEV)  ## the same plus the exhaustive tests
+test-all: $(DEV) try-page  ## the same plus the exhaustive tests
 	@$(call with-checks,$(BIN)/pytest $(PYTEST) -m '')
 
 mutants: $(DEV)  ## mutation testing of the core; N=500 for more mutants
@@ -73,3 +80,16 @@ $(CORE): pyproject.toml constraints.txt
 $(DEV): $(CORE)
 	$(PIP) -e '.[dev]'
 	@touch $@
+
+$(NODE_MODULES): web/package.json web/package-lock.json
+	cd web && npm ci --no-audit --no-fund
+	@touch $@
+
+$(PAGE): $(NODE_MODULES) web/index.html web/vite.config.ts web/tsconfig.json $(shell find web/src src/normscope/messages -name '*.ts*' -o -name '*.css' -o -name '*.json')
+	cd web && npm run build
+	@touch $@
+
+page: $(PAGE)  ## build the studio's page
+
+try-page:  # without Node.js all other tests still run
+	@$(MAKE) --no-print-directory $(PAGE) || echo 'THE PAGE OF THE STUDIO COULD NOT BE BUILT (Node.js 20 or newer is needed): ITS BROWSER TESTS ARE SKIPPED'

@@ -37,19 +37,42 @@ def open_studio(
         port: Port to listen on; 0 for a free one.
         on_ready: Called with the address, which contains the token, when the server accepts connections.
     """
-    listener = _listen(port)
-    token, port = secrets.token_urlsafe(24), listener.getsockname()[1]
-    state = Studio(as_path(runs, "a folder of runs"))
-    config = uvicorn.Config(
-        create_app(state, token, port), log_level="warning", lifespan="off", timeout_graceful_shutdown=2
-    )
-    server = uvicorn.Server(config)
-    try:
-        if on_ready is not None:
-            on_ready(f"http://{HOST}:{port}/?token={token}")
-        server.run(sockets=[listener])
-    finally:
-        state.close()
+    server = StudioServer(runs, port)
+    if on_ready is not None:
+        on_ready(server.address)
+    server.run()
+
+
+class StudioServer:
+    """A server that listens on the loopback interface; `run` serves until Ctrl-C or `stop`.
+
+    Args:
+        runs, port: See `open_studio`.
+    """
+
+    def __init__(self, runs: str | Path, port: int = 0) -> None:
+        self.state = Studio(as_path(runs, "a folder of runs"))
+        static_folder()
+        self._listener = _listen(port)
+        token, port = secrets.token_urlsafe(24), self._listener.getsockname()[1]
+        self.address = f"http://{HOST}:{port}/?token={token}"
+        # Streams of live runs never end by themselves: they get two seconds when the server stops.
+        app = create_app(self.state, token, port)
+        self._server = uvicorn.Server(
+            uvicorn.Config(app, log_level="warning", lifespan="off", timeout_graceful_shutdown=2)
+        )
+
+    def run(self) -> None:
+        """Serve until Ctrl-C or `stop`; then stop the jobs that the page started."""
+        try:
+            self._server.run(sockets=[self._listener])
+        finally:
+            self._listener.close()
+            self.state.close()
+
+    def stop(self) -> None:
+        """End `run`, from another thread."""
+        self._server.should_exit = True
 
 
 def create_app(state: Studio, token: str, port: int) -> Starlette:
