@@ -1,39 +1,25 @@
-"""A studio on a folder with one small trained run, and a client of its server."""
+"""A studio on a folder with one small run, and a client of its server."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
 
-import normscope
 from normscope.studio import server
 from normscope.studio.state import Studio
-from tests.training.small_run import TEXT
+from tests.studio.serving import RUN
 
 PORT, TOKEN = 8123, "secret"
 
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of runs with a finished run called small; tests that change it copy it."""
-    folder = tmp_path_factory.mktemp("studio")
-    (folder / "text.txt").write_text(TEXT)
-    normscope.train(
-        folder / "text.txt",
-        out=folder / "runs" / "small",
-        tokenizer="characters",
-        quiet=True,
-        steps=4,
-        depth=2,
-        width=16,
-        heads=2,
-        context=16,
-        batch=4,
-        val_fraction=0.02,
-        kv_heads=1,
-    )
-    return folder / "runs"
+    """A folder of runs with the run "small": 4 of 8 steps are done. Tests that change it copy it."""
+    folder = tmp_path_factory.mktemp("runs")
+    shutil.copytree(RUN, folder / "small")
+    return folder
 
 
 @pytest.fixture

@@ -62,7 +62,9 @@ def test_page_may_only_talk_to_its_server() -> None:
     assert "http" not in policy
 
 
-@pytest.mark.parametrize("name", ["..", ".", "", "/etc", "../outside", "inside/../../outside", "link", "a\0b", "x" * 999])
+@pytest.mark.parametrize(
+    "name", ["..", ".", "", "/etc", "../outside", "inside/../../outside", "link", "a\0b", "x" * 999]
+)
 def test_runs_are_named_not_paths(tmp_path: Path, name: str) -> None:
     outside, runs = tmp_path / "outside", tmp_path / "runs"
     for folder in (outside, runs):

@@ -67,7 +67,9 @@ def studio_page(browser: "playwright.Browser", studio: StudioServer) -> Iterator
     page.set_default_timeout(15_000)
     problems: list[str] = []
     page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on("request", lambda one: problems.append(one.url) if not one.url.startswith((origin, "data:", "blob:")) else None)
+    page.on(
+        "request", lambda one: problems.append(one.url) if not one.url.startswith((origin, "data:", "blob:")) else None
+    )
     page.goto(studio.address)
     yield page
     context.close()
@@ -83,5 +85,7 @@ def accessibility_problems(page: "playwright.Page") -> list[str]:
         page.evaluate(AXE.read_text(encoding="utf-8"))
     found = page.evaluate("() => axe.run(document, {resultTypes: ['violations']})")
     return [
-        f"{one['id']}: {node['target']} {node['failureSummary']}" for one in found["violations"] for node in one["nodes"]
+        f"{one['id']}: {node['target']} {node['failureSummary']}"
+        for one in found["violations"]
+        for node in one["nodes"]
     ]

@@ -35,7 +35,7 @@ export function SamplingSliders({ sampling, limits, onChange }: Props) {
         return (
           <label key={name} class="field">
             <span class="slider-name">
-              {t(`playground.${name}`)} <output>{value === null ? t("playground.off") : value}</output>
+              {t(`playground.${name}`)} <span class="value">{value === null ? t("playground.off") : value}</span>
             </span>
             <input type="range" min={min} max={max} step={step} value={value ?? off}
               onInput={(event) => set(name, event.currentTarget.valueAsNumber === off ? null : event.currentTarget.valueAsNumber)} />
