@@ -10,10 +10,12 @@ import pytest
 from starlette.testclient import TestClient
 
 from normscope.errors import ConfigError
+from normscope.runs.events import SampleEvent
 from normscope.runs.follow_metrics import MetricsPosition, read_new_metrics
-from normscope.runs.metrics_file import read_metrics
+from normscope.runs.metrics_file import MetricsFile, read_metrics
 from normscope.runs.run import Run
 from normscope.studio import jobs, uploads
+from normscope.studio.endpoints import encode
 from normscope.studio.state import Studio
 from normscope.studio.views import runs
 from normscope.studio.views.runs import (
@@ -98,6 +100,15 @@ def test_a_followed_run_continues_after_a_position_and_starts_over_after_a_resum
     assert (changed.restarted, changed.events) == (True, [*whole[:3], *whole[:9]])
     path.unlink()
     assert read_new_metrics(path, rest.position) == ([], MetricsPosition(), True, True)
+
+
+def test_lone_surrogates_in_a_sample_are_replaced(copied: Studio) -> None:
+    file = MetricsFile(copied.runs / "small" / "metrics.jsonl")
+    file.on_event(SampleEvent(4, "a\ud800", "b"))
+    file.close()
+    (item,) = runs.follow(copied, FollowRequest("small"))
+    assert item["events"][-1]["prompt"] == "a?"
+    assert encode(item)
 
 
 def test_start_gives_every_setting_as_one_argument(copied: Studio) -> None:

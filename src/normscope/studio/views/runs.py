@@ -222,10 +222,16 @@ def _read(path: Any, position: MetricsPosition, retry: bool) -> NewMetrics:
 
 def _event(event: Mapping[str, Any]) -> Mapping[str, Any]:
     """An event for the page; a start has the floor as a loss too, and no path of this machine."""
+    # A damaged or hostile text may have lone surrogates, which are no Unicode.
+    event = {name: _unicode(value) if isinstance(value, str) else value for name, value in event.items()}
     if event["kind"] == "started":
         floor_nats = RunRecord(folder=None, config={}, events=(event,)).floor_nats  # type: ignore[arg-type]
         return {**{name: value for name, value in event.items() if name != "folder"}, "floor_nats": floor_nats}
     return event
+
+
+def _unicode(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
 
 
 def _job(job: Job | None) -> dict[str, Any] | None:
