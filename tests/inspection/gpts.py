@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from normscope.blocks.norm.named_norms import TEXT_NORMS
+from normscope.blocks.norm.norm_spec import TEXT_NORMS
 from normscope.blocks.residual import WIRINGS
 from normscope.models.gpt import GPT, GPTConfig
 from tests.support import scramble

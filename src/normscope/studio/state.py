@@ -42,7 +42,7 @@ class Studio:
 
     def run_names(self) -> list[str]:
         """The names of all runs."""
-        return [path.name for path in self._run_folders()]
+        return [path.name for path in self.run_folders()]
 
     def load(self, name: str, checkpoint: str | int = "best") -> tuple[GPT, Tokenizer]:
         """The model of a run and its tokenizer; the last few stay in memory."""

@@ -7,12 +7,16 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from normscope.errors import FileError
 from normscope.studio.server import StudioServer, static_folder
 from tests.studio.serving import running_studio
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
 
 playwright = pytest.importorskip("playwright.sync_api")
 
@@ -33,7 +37,7 @@ def find_browser() -> str | None:
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator["playwright.Browser"]:
+def browser() -> Iterator["Browser"]:
     """Chromium, one per worker."""
     path = find_browser()
     try:
@@ -59,7 +63,7 @@ def studio(browser: object, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 @pytest.fixture
-def studio_page(browser: "playwright.Browser", studio: StudioServer) -> Iterator["playwright.Page"]:
+def studio_page(browser: "Browser", studio: StudioServer) -> Iterator["Page"]:
     """The studio in a new tab, logged in. Errors in the page and requests to other hosts fail the test."""
     origin = studio.address.partition("/?")[0]
     context = browser.new_context(viewport={"width": 1280, "height": 860}, reduced_motion="reduce")
@@ -79,7 +83,7 @@ def studio_page(browser: "playwright.Browser", studio: StudioServer) -> Iterator
 AXE = Path(__file__).parents[3] / "web" / "node_modules" / "axe-core" / "axe.min.js"
 
 
-def accessibility_problems(page: "playwright.Page") -> list[str]:
+def accessibility_problems(page: "Page") -> list[str]:
     """What axe-core finds on the page."""
     if not page.evaluate("() => 'axe' in window"):
         page.evaluate(AXE.read_text(encoding="utf-8"))
