@@ -21,7 +21,7 @@ SHORTER = {
 }
 """Options that make a command short enough for a test; they come after the page's own."""
 NOT_RUN = ("chat", "doctor", "lab run", "compare", "lab report", "export")
-"""Commands of which only the arguments are checked: they wait for input, measure, take minutes, or need the page."""
+"""Commands of which only the arguments are checked: they wait for input, measure, or need minutes or Node.js."""
 
 FUNCTION = """
 import torch

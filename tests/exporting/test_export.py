@@ -15,6 +15,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 import normscope
 from normscope.blocks.norm.norm_spec import NormSpec
 from normscope.data.tokenizers import ByteTokenizer, CharacterTokenizer, Tokenizer
+from normscope.data.tokenizers.base import DEFAULT_VOCAB_SIZE
 from normscope.data.tokenizers.huggingface import HuggingFaceTokenizer, train_bpe
 from normscope.errors import ConfigError, FileError, NonFiniteError, NormscopeError
 from normscope.exporting import html
@@ -24,6 +25,7 @@ from normscope.generate.decoder import pack
 from normscope.models.gpt import GPT
 from normscope.models.presets import preset
 from normscope.runs.run import Run
+from normscope.training.recipes import dial
 from tests.exporting import golden
 from tests.training.small_run import new_run
 
@@ -170,7 +172,7 @@ def test_our_tokenizers_are_accepted() -> None:
 def test_nan_is_refused() -> None:
     model = GPT(preset("nanochat", **SMALL))
     with torch.no_grad():
-        model.blocks[1].mlp.up.weight[2, 3] = float("nan")
+        model.get_parameter("blocks.1.mlp.up.weight")[2, 3] = float("nan")
     with pytest.raises(NonFiniteError, match=r"blocks\.1\.mlp\.up\.weight"):
         html.pack_tensors(model, "int8")
 
@@ -181,6 +183,13 @@ def test_a_model_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -
     assert len(html.pack_tensors(model, "int8")[1]) < 20_000
     with pytest.raises(ConfigError, match="fix: use --weights int8"):
         html.pack_tensors(model, "float32")
+
+
+def test_the_page_of_the_default_run_is_small() -> None:
+    sizes = dial(4).model
+    model = GPT(preset("nanochat", vocab_size=DEFAULT_VOCAB_SIZE, **sizes))
+    _, data = html.pack_tensors(model, "int8")
+    assert len(base64.b64encode(data)) < 2_700_000  # code and tokenizer take 150 KB; 3 MB is the limit
 
 
 def damaged(page: str, name: str) -> str:

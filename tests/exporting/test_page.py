@@ -86,7 +86,13 @@ def test_texts_are_encoded_generated_and_decoded_as_in_python(bpe_page: tuple[An
     page, model, tokenizer = bpe_page
     for i, text in enumerate(TEXTS):
         assert page.evaluate("text => normscope.encode(text)", text) == tokenizer.encode(text).tolist()
-        settings = {"max_new_tokens": 9, "temperature": 1.5, "seed": 2**64 - 1 - i, "min_p": 0.01, "top_k": 300}
+        settings: dict[str, Any] = {
+            "max_new_tokens": 9,
+            "temperature": 1.5,
+            "seed": 2**64 - 1 - i,
+            "min_p": 0.01,
+            "top_k": 300,
+        }
         (ours,) = generate_text(model, tokenizer, text, **settings)
         theirs = page.evaluate(
             "([prompt, settings]) => normscope.generate({prompt, ...settings})",

@@ -1,4 +1,4 @@
-"""The exported page as people use it: generate, stop, settings, tokens, keyboard, languages, themes, phones, axe."""
+"""The exported page as people use it: generating, settings, tokens, keyboard, languages, themes, phones, axe-core."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +23,9 @@ def model() -> GPT:
     sizes = {"vocab_size": TOKENIZER.vocab_size, "context": 24, "depth": 2, "width": 16, "heads": 2}
     model = tiny_model(preset("nanochat", **sizes))
     with torch.no_grad():
-        model.head.weight[TOKENIZER.eos_token_id] = 0  # some other logit is above zero, so that greedy texts don't end
+        model.get_parameter("head.weight")[TOKENIZER.eos_token_id] = (
+            0  # some other logit is above zero, so that greedy texts don't end
+        )
     return model
 
 
@@ -62,7 +64,7 @@ def test_settings_change_the_text(page: Any, model: GPT) -> None:
     page.get_by_label("Top-k").fill("2")
     page.get_by_label("Temperature").fill("1.5")
     page.get_by_label("Seed").fill("18446744073709551615"[:19])
-    settings = {"top_k": 2, "temperature": 1.5, "seed": int("18446744073709551615"[:19])}
+    settings: dict[str, Any] = {"top_k": 2, "temperature": 1.5, "seed": int("18446744073709551615"[:19])}
     (expected,) = generate_text(model, TOKENIZER, "a ", max_new_tokens=12, **settings)
     assert "".join(generate(page, "a ")) == "a " + expected.text
     zeros = page.locator(".alternatives tbody tr td:last-child").all_text_contents()

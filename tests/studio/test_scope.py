@@ -11,11 +11,10 @@ import torch
 from normscope.errors import ConfigError, ScopeError, ShapeError
 from normscope.learning.norm_layers import LAYOUTS, NormName
 from normscope.studio.endpoints import encode
-from normscope.studio.jobs import Jobs
 from normscope.studio.state import Studio
 from normscope.studio.views import scope as view
 
-STUDIO = Studio(Path("nowhere"), Jobs())
+STUDIO = Studio(Path("nowhere"))
 NAMES = get_args(NormName)
 
 

@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from normscope.cli.generation import print_checkpoint_notice
 from normscope.cli.options import Checkpoint, OptionalFile, OptionalStr, RunFolder, Str, read_arguments
+from normscope.cli.sample import print_checkpoint_notice
 from normscope.exporting.export import export
-from normscope.render.formatting import format_bytes
 
 
 @dataclass(frozen=True)
@@ -36,4 +35,4 @@ def main(arguments: Sequence[str]) -> None:
     command = read_arguments(Export, "export", arguments)
     print_checkpoint_notice(command.run)
     path = export(command.run, command.to, weights=command.weights, out=command.out, checkpoint=command.checkpoint)
-    print(f"wrote {path} ({format_bytes(path.stat().st_size)}); open it in a browser")
+    print(f"wrote {path} ({path.stat().st_size / 1e6:.1f} MB); open it in a browser")

@@ -78,7 +78,7 @@ class Job:
         self.output_file.close()
 
 
-def watch(job: Job) -> Iterator[dict[str, str]]:
+def watch(job: Job) -> Iterator[dict[str, object]]:
     """What a job prints and its status, whenever they change, until it has ended."""
     last = None
     while True:
