@@ -1,29 +1,9 @@
-"""Headless Chromium, and an exported page in it that a test can call."""
+"""An exported page that a test can call."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-ARGUMENTS = [
-    "--no-sandbox",  # which a container does not allow
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-
-
-@contextmanager
-def open_browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=ARGUMENTS)
-        try:
-            yield browser
-        finally:
-            browser.close()
 
 
 @contextmanager

@@ -25,7 +25,8 @@ from normscope.generate.sampling import sample_token, uniform
 from normscope.generate.sequence import TokenSequence
 from normscope.generate.tokens import generate_tokens
 from normscope.models.gpt import GPT
-from tests.exporting.browser import open_browser, open_page
+from tests.browser import open_browser
+from tests.exporting.browser import open_page
 
 BOUNDARY = 1e-5
 """A draw may differ within this distance of a boundary of the cumulative distribution."""

@@ -11,10 +11,10 @@ from normscope.data.tokenizers import CharacterTokenizer
 from normscope.generate.text import generate_text
 from normscope.models.gpt import GPT
 from normscope.models.presets import preset
+from tests.browser import accessibility_problems
 from tests.exporting.browser import open_page
 from tests.exporting.test_page import tiny_model, write_page
 
-AXE = Path(__file__).parents[2] / "web/node_modules/axe-core/axe.min.js"
 TOKENIZER = CharacterTokenizer.of(["the quick brown fox jumps over a lazy dog"])
 
 
@@ -133,8 +133,4 @@ def test_it_is_accessible_and_fits(browser: Any, path: Path, width: int, scheme:
     with open_page(browser, path, **settings) as page:
         page.wait_for_selector(".status:not(:empty)")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-        if not AXE.exists():
-            pytest.skip("axe-core is not installed: cd web && npm ci")
-        page.evaluate(AXE.read_text())
-        violations = page.evaluate("axe.run().then((result) => result.violations)")
-        assert [(one["id"], [node["html"] for node in one["nodes"]]) for one in violations] == []
+        assert accessibility_problems(page) == []

@@ -82,7 +82,7 @@ def watch(job: Job) -> Iterator[dict[str, object]]:
     """What a job prints and its status, whenever they change, until it has ended."""
     last = None
     while True:
-        now = {"status": job.status, "output": job.output()}
+        now: dict[str, object] = {"status": job.status, "output": job.output()}
         if now != last:
             yield now
         if now["status"] != "running":

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.studio.browser.conftest import accessibility_problems
+from tests.browser import accessibility_problems
 from tests.studio.browser.test_shell import open_tab
 
 

@@ -7,7 +7,7 @@ from normscope.runs.events import FinishedEvent, SampleEvent, StepEvent
 from normscope.runs.metrics_file import MetricsFile
 from normscope.storage.lock import locked
 from normscope.studio.server import StudioServer
-from tests.studio.browser.conftest import accessibility_problems
+from tests.browser import accessibility_problems
 from tests.studio.browser.test_shell import open_tab
 
 TEXT = "".join(f"{i} bottles of milk on the wall, {i} bottles of milk.\n" for i in range(300))
