@@ -40,7 +40,8 @@ FORMS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
 def made(form: str, **changes: Any) -> Any:
     """The model of this form, with random weights: the initialization of transformers would give logits near zero."""
     config, settings = FORMS[form]
-    model: Any = AutoModelForCausalLM.from_config(config(**{**settings, **changes}))
+    auto: Any = AutoModelForCausalLM
+    model = auto.from_config(config(**{**settings, **changes}))
     with torch.no_grad():
         for i, (name, parameter) in enumerate(model.named_parameters()):
             gain = "norm" in name or ".ln_" in name

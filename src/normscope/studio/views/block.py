@@ -7,15 +7,15 @@ import msgspec
 import torch
 
 from normscope.blocks.activations import ACTIVATIONS
-from normscope.blocks.norm.named_norms import TEXT_NORMS
+from normscope.blocks.norm.norm_spec import TEXT_NORMS
 from normscope.blocks.residual import WIRINGS
 from normscope.data.tokenizers import ByteTokenizer, Tokenizer
 from normscope.errors import ConfigError
+from normscope.inspection.arguments import preserve_rng
 from normscope.inspection.draw import draw_block_of
 from normscope.inspection.module_values import ModuleValues, module_values
 from normscope.models.gpt import GPT, GPTConfig
 from normscope.models.presets import PRESETS, preset
-from normscope.inspection.arguments import preserve_rng
 from normscope.studio.endpoints import Endpoint
 from normscope.studio.state import Studio
 
