@@ -35,6 +35,7 @@ LEVELS = {
     "runs": 8,
     "training": 9,
     "inspection": 10,
+    "exporting": 10,
     "lab": 10,
     "studio": 11,
     "cli": 12,

@@ -37,12 +37,16 @@ from normscope.drawing.draw_model import draw_model as draw_model
 from normscope.drawing.scopes.draw_scope import draw as draw
 from normscope.errors import NormscopeError as NormscopeError
 from normscope.errors import ScopeError as ScopeError
+from normscope.exporting.export import export as export
+from normscope.exporting.read_html import read_exported as read_exported
 from normscope.generate.chat import Conversation as Conversation
 from normscope.generate.config import GenerationConfig as GenerationConfig
 from normscope.generate.text import generate_text as generate_text
 from normscope.generate.tokens import generate_tokens as generate_tokens
+from normscope.inspection.attention_maps import attention_maps as attention_maps
 from normscope.inspection.draw import draw_block as draw_block
 from normscope.inspection.draw import draw_target as draw_target
+from normscope.inspection.residual_lens import residual_lens as residual_lens
 from normscope.inspection.xray import XrayConfig as XrayConfig
 from normscope.inspection.xray import xray_diff as xray_diff
 from normscope.inspection.xray import xray_target as xray_target

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from normscope.checks import SEED_LIMIT
 from normscope.errors import ConfigError, NonFiniteError, NormscopeError
 from normscope.generate.config import GenerationConfig
-from normscope.generate.sampling import FloatArray, sample_index, sample_token, uniform, unnormalized_probabilities
+from normscope.generate.sampling import probabilities, sample_index, sample_token, uniform
 from tests.support import every_refusal
 
 # Few different values, so that many tokens are equally likely, and some that never come.
@@ -26,12 +26,6 @@ configs = st.builds(
     top_p=st.none() | st.sampled_from([0.05, 0.31, 0.57, 0.93]),
     min_p=st.none() | st.sampled_from([0.02, 0.2, 0.7]),
 )
-
-
-def probabilities(logits: FloatArray, config: GenerationConfig) -> FloatArray:
-    weights = unnormalized_probabilities(logits, config)
-    normalized: FloatArray = weights / weights.sum()
-    return normalized
 
 
 def by_definition(logits: list[float], config: GenerationConfig) -> list[float]:
@@ -61,6 +55,13 @@ def by_definition(logits: list[float], config: GenerationConfig) -> list[float]:
 def test_filters_match_their_definitions(logits: list[float], config: GenerationConfig) -> None:
     found = probabilities(np.array(logits), config)
     np.testing.assert_allclose(found, by_definition(logits, config), rtol=1e-12, atol=0)
+
+
+def test_greedy_probabilities_and_the_repetition_penalty() -> None:
+    logits, seen = np.array([1.0, 3.0, 2.0]), np.array([1])
+    config = GenerationConfig(temperature=0, repetition_penalty=2.0)
+    assert probabilities(logits, config).tolist() == [0.0, 1.0, 0.0]
+    assert probabilities(logits, config, seen).tolist() == [0.0, 0.0, 1.0]
 
 
 @settings(max_examples=200, derandomize=True)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from normscope.errors import ConfigError, DtypeError, NormscopeError, TokenError
 from normscope.generate.config import GenerationConfig
+from normscope.generate.sampling import sample_token, uniform
 from normscope.generate.tokens import Generation, TokenEvent, generate_tokens
 from tests.generate.writers import CONTEXT, FORMS, VOCABULARY, slow_continuation, writer
 from tests.pairs import every_value
@@ -104,6 +105,20 @@ def test_events_are_complete_and_the_caller_may_stop_a_sequence() -> None:
     whole = generate_tokens(model, [[1], [2]], max_new_tokens=9, samples=2, stop_tokens=[5])
     for i in (0, 1, 3):  # the others did not notice
         assert generation.sequences[i].generated_tokens == whole[i].tokens
+
+
+def test_an_event_has_the_logits_that_its_token_was_sampled_from() -> None:
+    model = writer()
+    config = GenerationConfig(max_new_tokens=9, temperature=0.5, top_k=3)
+    generation = Generation(model, [[1, 2]], config, stop_tokens=[5], vocabulary=7)
+    tokens = [1, 2]
+    for event in generation:
+        wanted = model(torch.tensor([tokens]), last_only=True)[0, -1, :7].detach().double().numpy()
+        np.testing.assert_allclose(event.logits, wanted, rtol=1e-4, atol=1e-4)
+        token = 5 if event.token is None else event.token
+        assert sample_token(event.logits, config, uniform(0, 0, len(tokens))) == token
+        tokens.append(token)
+    assert len(tokens) > 3
 
 
 def test_a_sequence_may_be_stopped_before_its_batch() -> None:

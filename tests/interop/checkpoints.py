@@ -40,8 +40,7 @@ FORMS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
 def made(form: str, **changes: Any) -> Any:
     """The model of this form, with random weights: the initialization of transformers would give logits near zero."""
     config, settings = FORMS[form]
-    auto: Any = AutoModelForCausalLM
-    model = auto.from_config(config(**{**settings, **changes}))
+    model: Any = AutoModelForCausalLM.from_config(config(**{**settings, **changes}))  # type: ignore[no-untyped-call]
     with torch.no_grad():
         for i, (name, parameter) in enumerate(model.named_parameters()):
             gain = "norm" in name or ".ln_" in name

@@ -176,7 +176,7 @@ def test_a_short_call_sees_what_has_changed() -> None:
     for change in (
         lambda norm: setattr(norm, "eps", 0.5),
         lambda norm: norm.weight.data.mul_(3),
-        lambda norm: nn.utils.parametrizations.weight_norm(norm, dim=None).parametrizations.weight[0],
+        lambda norm: nn.utils.parametrizations.weight_norm(norm, dim=-1),
     ):
         norm, peer = ns.LayerNorm(24), nn.LayerNorm(24)
         norm(x)

@@ -1,5 +1,6 @@
 /** The words of the page, from the project's message catalog (src/normscope/messages), in the language that the user chose. */
 import { effect, signal } from "@preact/signals";
+import { recall, remember } from "./storage";
 import enShell from "../../src/normscope/messages/en/shell.json";
 import enScope from "../../src/normscope/messages/en/scope.json";
 import enEmbedding from "../../src/normscope/messages/en/embedding.json";
@@ -29,7 +30,7 @@ const CATALOGS: Record<Language, Record<MessageKey, string>> = { en, zh };
 const KEY = "normscope-language";
 
 function initial(): Language {
-  const stored = localStorage.getItem(KEY);
+  const stored = recall(KEY);
   if (stored === "en" || stored === "zh") return stored;
   return navigator.language.startsWith("zh") ? "zh" : "en";
 }
@@ -38,7 +39,7 @@ export const language = signal<Language>(initial());
 
 effect(() => {
   document.documentElement.lang = language.value === "zh" ? "zh-CN" : "en";
-  localStorage.setItem(KEY, language.value);
+  remember(KEY, language.value);
 });
 
 /** A message; `{name}` in it is replaced by a value. */

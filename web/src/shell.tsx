@@ -1,8 +1,9 @@
 /** The frame of the page: tabs, language and theme, and the tab that is open. */
-import { effect, signal, useSignal } from "@preact/signals";
+import { signal, useSignal } from "@preact/signals";
 import type { ComponentType } from "preact";
 import { useEffect } from "preact/hooks";
 import { connected } from "./api";
+import { Preferences } from "./components/preferences";
 import { language, t, type MessageKey } from "./i18n";
 
 /** Each tab is loaded when it is first opened. */
@@ -24,15 +25,6 @@ const opened = () => {
 const tab = signal(opened());
 addEventListener("hashchange", () => (tab.value = opened()));
 
-type Theme = "auto" | "light" | "dark";
-const THEME_KEY = "normscope-theme";
-const theme = signal<Theme>((localStorage.getItem(THEME_KEY) as Theme | null) ?? "auto");
-effect(() => {
-  if (theme.value === "auto") delete document.documentElement.dataset.theme;
-  else document.documentElement.dataset.theme = theme.value;
-  localStorage.setItem(THEME_KEY, theme.value);
-});
-
 export function Shell() {
   return (
     <>
@@ -50,25 +42,7 @@ export function Shell() {
             </a>
           ))}
         </nav>
-        <div class="settings">
-          <button
-            type="button"
-            onClick={() => (language.value = language.value === "en" ? "zh" : "en")}
-            lang={language.value === "en" ? "zh-CN" : "en"}
-          >
-            {language.value === "en" ? "中文" : "English"}
-          </button>
-          <label>
-            <span class="hidden">{t("shell.theme")}</span>
-            <select value={theme.value} onChange={(event) => (theme.value = event.currentTarget.value as Theme)}>
-              {(["auto", "light", "dark"] as const).map((name) => (
-                <option key={name} value={name}>
-                  {t(`theme.${name}`)}
-                </option>
-              ))}
-            </select>
-          </label>
-        </div>
+        <Preferences />
       </header>
       <p class="banner" role="status" hidden={connected.value}>
         {connected.value ? "" : t("shell.disconnected")}

@@ -105,15 +105,10 @@ class Attention(BaseModule):
     def forward(self, x: Tensor, mask: Tensor | None = None, cache: LayerCache | None = None) -> Tensor:
         if is_fx_proxy(x):
             return self._fx_call(x, mask, cache)
-        check_stream(x, "attention")
+        x = self._check(x, mask)
         b, s, _ = x.shape
-        check_mask(mask, x, (b, s))
-        if mask is not None:
-            # An attention weight of 0 does not remove non-finite padding: 0 * inf and inf - inf are NaN.
-            x = x.where(mask[:, :, None], 0.0)
         start = 0 if cache is None else self._check_cache(cache, mask)
-        q = norm_and_rotate(self._heads(self.q(x)), self.q_norm, self.rotary, mask, start)  # b s h e
-        k = norm_and_rotate(self._heads(self.k(x)), self.k_norm, self.rotary, mask, start)
+        q, k = self._query_key(x, mask, start)
         v = self._heads(self.v(x))
         drops = self.training and self.dropout.p > 0
         if mask is None and cache is None and not drops:
@@ -127,6 +122,31 @@ class Attention(BaseModule):
         y = y.reshape(b, s, self.heads * self.head_dim)
         out: Tensor = self.dropout(self.out(y))
         return out
+
+    def attention_weights(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Return the weights softmax(q k^T / sqrt(e) + mask) of each head, (b, heads, s, t); every row sums to 1.
+
+        `forward` never has them all in memory, so they are computed for looking at them.
+        """
+        x = self._check(x, mask)
+        q, k = self._query_key(x, mask, 0)
+        k = k.repeat_interleave(self.heads // self.kv_heads, dim=2)
+        scores = torch.einsum("bshe,bthe->bhst", q, k) / self.head_dim**0.5
+        hidden = ~self._attention_mask(x.shape[1], 0, mask, x.device)
+        weights: Tensor = scores.masked_fill(hidden, -torch.inf).softmax(dim=-1)
+        return weights
+
+    def _check(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Check the input; return it with zeros at padding."""
+        check_stream(x, "attention")
+        check_mask(mask, x, x.shape[:2])
+        # An attention weight of 0 does not remove non-finite padding: 0 * inf and inf - inf are NaN.
+        return x if mask is None else x.where(mask[:, :, None], 0.0)
+
+    def _query_key(self, x: Tensor, mask: Tensor | None, start: StartPosition) -> tuple[Tensor, Tensor]:
+        """Return queries (b, s, h, e) and keys (b, s, kv_heads, e), normalized and rotated."""
+        q = norm_and_rotate(self._heads(self.q(x)), self.q_norm, self.rotary, mask, start)
+        return q, norm_and_rotate(self._heads(self.k(x)), self.k_norm, self.rotary, mask, start)
 
     def _heads(self, flat: Tensor) -> Tensor:
         """(b, s, h*e) -> (b, s, h, e)."""
@@ -158,9 +178,14 @@ class Attention(BaseModule):
         newest_only = self.causal and is_known(s == 1)  # a single query at the end attends to everything
         if mask is None and equal and not self._is_windowed(total) and (not self.causal or newest_only or start == 0):
             return None
+        return self._attention_mask(s, start, mask, device)
+
+    def _attention_mask(self, s: int, start: StartPosition, mask: Tensor | None, device: torch.device) -> Tensor:
+        """Return which keys each query attends to, (s, t) or (b, 1, s, t)."""
         query = position_ids(start, s, device)[..., None]
-        query = query if equal else query[:, None]  # b 1 s 1: rows have their own positions, heads share them
-        key = torch.arange(total, device=device)
+        if isinstance(start, tuple):
+            query = query[:, None]  # b 1 s 1: rows have their own positions, heads share them
+        key = torch.arange(max_start(start) + s, device=device)
         attn_mask = attention_mask(query, key, self.causal, self.window)
         if mask is None:
             return attn_mask

@@ -24,6 +24,7 @@ COMMANDS = {
     "resume": ("normscope.cli.resume", "Continue an interrupted run"),
     "sample": ("normscope.cli.sample", "Generate text from a trained model"),
     "chat": ("normscope.cli.chat", "Chat with a trained model"),
+    "export": ("normscope.cli.export", "Export a trained model, as one HTML page that runs it"),
     "runs": ("normscope.cli.runs", "List the runs in a folder"),
     "studio": ("normscope.cli.studio", "Open a local web page with all of it"),
     "report": ("normscope.cli.report", "Write the HTML report of a run"),

@@ -54,6 +54,22 @@ def sample_token(logits: FloatArray, config: GenerationConfig, u: float, seen: N
     return sample_index(unnormalized_probabilities(logits, config), u)
 
 
+def probabilities(logits: FloatArray, config: GenerationConfig, seen: NDArray[np.intp] | None = None) -> FloatArray:
+    """Return the probabilities that `sample_token` samples from, with the same arguments; they sum to 1.
+
+    >>> probabilities(np.log([0.1, 0.2, 0.3, 0.4]), GenerationConfig(top_k=2)).round(3).tolist()
+    [0.0, 0.0, 0.429, 0.571]
+    """
+    logits = _check_finite(_apply_repetition_penalty(logits, seen, config.repetition_penalty))
+    if config.temperature == 0:
+        greedy: FloatArray = np.zeros_like(logits)
+        greedy[np.argmax(logits)] = 1.0
+        return greedy
+    weights = unnormalized_probabilities(logits, config)
+    total: FloatArray = weights / weights.sum()
+    return total
+
+
 def unnormalized_probabilities(logits: FloatArray, config: GenerationConfig) -> FloatArray:
     """Return the probabilities after temperature, top_k, top_p and min_p, up to a constant factor.
 

@@ -1,7 +1,7 @@
 """Token-level generation: batches of prompts, several samples each, streamed token by token."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -28,11 +28,14 @@ class TokenEvent:
         sequence: index of the sequence: all samples of the first prompt come first.
         token: the new token; None for a stop token, which is not part of the output.
         finish_reason: why the sequence finished; None while it continues.
+        logits: the model's logits that the token was sampled from, (vocabulary) in float64, before the repetition
+            penalty and the temperature; `sampling.probabilities` applies them.
     """
 
     sequence: int
     token: int | None
     finish_reason: FinishReason | None
+    logits: FloatArray = field(repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -159,14 +162,15 @@ class Generation:
     def _sample(self, index: int, sequence: TokenSequence, logits: FloatArray) -> TokenEvent:
         u = uniform(self._config.seed, sequence.sample, len(sequence.tokens))
         seen = None if self._config.repetition_penalty == 1 else sequence.seen
-        token = sample_token(logits[: self._vocabulary], self._config, u, seen)
+        logits = logits[: self._vocabulary]
+        token = sample_token(logits, self._config, u, seen)
         if token in self._stop_tokens:
             sequence.finish_reason = "stop_token"
-            return TokenEvent(index, None, "stop_token")
+            return TokenEvent(index, None, "stop_token", logits)
         sequence.append(token)
         if sequence.num_generated == self._config.max_new_tokens:
             sequence.finish_reason = "length"
-        return TokenEvent(index, token, sequence.finish_reason)
+        return TokenEvent(index, token, sequence.finish_reason, logits)
 
 
 def generate_tokens(

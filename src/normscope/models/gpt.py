@@ -164,13 +164,24 @@ class GPT(BaseModule):
         """
         if is_fx_proxy(tokens):
             return self._fx_call(tokens, mask=mask, cache=cache, last_only=last_only, capped=capped)
+        x = self.embed(tokens, mask=mask, cache=cache)
+        for i, block in enumerate(self.blocks):
+            x = block(x, mask=mask, cache=None if cache is None else cache.layers[i])
+        return self.to_logits(x, mask=mask, last_only=last_only, capped=capped)
+
+    def embed(self, tokens: Tensor, *, mask: Tensor | None = None, cache: KVCache | None = None) -> Tensor:
+        """Return the residual stream before the first block, (b, s, width); arguments as in `forward`."""
         start = self._check(tokens, mask, cache)
         x = self.embedding(tokens)  # b s d
         if self.position is not None:
             x = x + self.position(position_ids(start, tokens.shape[1], tokens.device))
-        x = self.embedding_norm(self.dropout(x), mask=mask)
-        for i, block in enumerate(self.blocks):
-            x = block(x, mask=mask, cache=None if cache is None else cache.layers[i])
+        normed: Tensor = self.embedding_norm(self.dropout(x), mask=mask)
+        return normed
+
+    def to_logits(
+        self, x: Tensor, *, mask: Tensor | None = None, last_only: bool = False, capped: bool = True
+    ) -> Tensor:
+        """Read the residual stream x (b, s, width) through the final norm and the head; arguments as in `forward`."""
         x = self.final_norm(x, mask=mask)  # on all tokens, because it may share statistics along s
         x = x[:, -1:] if last_only else x
         logits: Tensor = F.linear(x, self.embedding.weight) if self.head is None else self.head(x)

@@ -126,18 +126,32 @@ def read_metrics(path: str | Path) -> list[dict[str, Any]]:
     with SafeFolder(path.parent).open(path.name) as file:
         if os.fstat(file.fileno()).st_size > MAX_FILE_BYTES:
             raise FileError(f"cannot read {path}: it has more than {MAX_FILE_BYTES:,} bytes\nfix: {_FIX}")
-        events, version = list[dict[str, Any]](), METRICS_FORMAT.version
-        for number, line in enumerate(_lines(file, path), 1):
-            source = JsonSource(f"line {number} of {path}", _FIX)
-            event = _parse(line, source)
-            if event["kind"] == StartedEvent.kind:
-                version = event.get("format", METRICS_FORMAT.version)
-            if version != METRICS_FORMAT.version:
-                event = source.migrate({**event, "format": version}, METRICS_FORMAT)
-            if event["kind"] in _SCHEMAS:
-                source.convert(event, _SCHEMAS[event["kind"]])
-            events.append(event)
-        return events
+        parser = EventParser()
+        lines = enumerate(complete_lines(file, path), 1)
+        return [parser.parse(line, f"line {number} of {path}") for number, line in lines]
+
+
+class EventParser:
+    """Checks and parses the lines of a metrics.jsonl, in order.
+
+    Args:
+        version: Format of the lines before the next start event, which names its own.
+    """
+
+    def __init__(self, version: int = METRICS_FORMAT.version) -> None:
+        self.version = version
+
+    def parse(self, line: bytes, name: str) -> dict[str, Any]:
+        """Parse a line; errors call it by this name."""
+        source = JsonSource(name, _FIX)
+        event = _parse(line, source)
+        if event["kind"] == StartedEvent.kind:
+            self.version = event.get("format", METRICS_FORMAT.version)
+        if self.version != METRICS_FORMAT.version:
+            event = source.migrate({**event, "format": self.version}, METRICS_FORMAT)
+        if event["kind"] in _SCHEMAS:
+            source.convert(event, _SCHEMAS[event["kind"]])
+        return event
 
 
 def check_metrics(path: Path, count: int, sha256: str) -> None:
@@ -185,7 +199,7 @@ def _too_long(path: str | Path) -> FileError:
     return FileError(f"cannot read {path}: it has a line of more than {MAX_LINE_BYTES:,} bytes\nfix: {_FIX}")
 
 
-def _lines(file: BinaryIO, path: str | Path) -> Iterator[bytes]:
+def complete_lines(file: BinaryIO, path: str | Path) -> Iterator[bytes]:
     """All complete lines, without the newline."""
     with os_errors(f"cannot read {path}"):
         while line := file.readline(MAX_LINE_BYTES):

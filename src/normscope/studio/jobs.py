@@ -1,6 +1,7 @@
 """Commands that the page starts: training and lab runs, each in a process of its own."""
 
 import itertools
+import os
 import signal
 import subprocess
 import sys
@@ -30,7 +31,7 @@ class Job:
 
     Args:
         number: Its number on this server.
-        kind: What it does: "train", "resume" or "lab".
+        kind: What it does: "train" (or resume) a run, or "lab".
         subject: What it works on: the name of a run or of a claim.
     """
 
@@ -40,6 +41,7 @@ class Job:
     process: subprocess.Popen[bytes] = field(repr=False)
     output_file: IO[bytes] = field(repr=False)
     stop_requested: bool = False
+    final_output: str = field(default="", repr=False)
 
     @property
     def status(self) -> JobStatus:
@@ -52,9 +54,12 @@ class Job:
 
     def output(self) -> str:
         """The end of what it printed."""
-        size = self.output_file.seek(0, 2)
-        self.output_file.seek(max(0, size - MAX_OUTPUT))
-        return self.output_file.read().decode(errors="replace")
+        if self.output_file.closed:
+            return self.final_output
+        # Without seek: the process writes at the same position of the file.
+        number = self.output_file.fileno()
+        start = max(0, os.fstat(number).st_size - MAX_OUTPUT)
+        return os.pread(number, MAX_OUTPUT, start).decode(errors="replace")
 
     def stop(self) -> None:
         """Ask it to save and stop, as Ctrl-C does."""
@@ -62,12 +67,22 @@ class Job:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
 
+    def close(self) -> None:
+        """Wait for a process that was stopped, and close its output; one that does not end in time is killed."""
+        try:
+            self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.final_output = self.output()
+        self.output_file.close()
 
-def watch(job: Job) -> Iterator[dict[str, str]]:
+
+def watch(job: Job) -> Iterator[dict[str, object]]:
     """What a job prints and its status, whenever they change, until it has ended."""
     last = None
     while True:
-        now = {"status": job.status, "output": job.output()}
+        now: dict[str, object] = {"status": job.status, "output": job.output()}
         if now != last:
             yield now
         if now["status"] != "running":
@@ -129,11 +144,8 @@ class Jobs:
 
     def stop_all(self) -> None:
         """Stop all jobs; those that don't save and end in time are killed."""
-        running = [job for job in self if job.status == "running"]
-        for job in running:
-            job.stop()
-        for job in running:
-            try:
-                job.process.wait(STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                job.process.kill()
+        for job in self:
+            if job.status == "running":
+                job.stop()
+        for job in self:
+            job.close()

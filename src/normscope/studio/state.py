@@ -14,6 +14,8 @@ from normscope.studio.jobs import Jobs
 
 MAX_MODELS = 2
 """Models kept in memory: two can be compared side by side."""
+UPLOADS = "uploads"
+"""Folder in the runs folder with the texts that the page uploaded."""
 
 
 @dataclass
@@ -33,14 +35,14 @@ class Studio:
 
     def run_folder(self, name: str) -> Path:
         """The folder of a run, by its name in the list of runs."""
-        known = {path.name: path for path in self._run_folders()}
+        known = {path.name: path for path in self.run_folders()}
         if name not in known:
             raise ConfigError(f"there is no run {name!r}\nfix: choose one of the list")
         return known[name]
 
     def run_names(self) -> list[str]:
-        """The names of the runs."""
-        return [path.name for path in self._run_folders()]
+        """The names of all runs."""
+        return [path.name for path in self.run_folders()]
 
     def load(self, name: str, checkpoint: str | int = "best") -> tuple[GPT, Tokenizer]:
         """The model of a run and its tokenizer; the last few stay in memory."""
@@ -60,7 +62,8 @@ class Studio:
         """Stop what the page started: training saves a checkpoint first."""
         self.jobs.stop_all()
 
-    def _run_folders(self) -> list[Path]:
+    def run_folders(self) -> list[Path]:
+        """The folders of all runs. Links are left out: they may lead anywhere."""
         if not self.runs.is_dir():
             return []
         return sorted(path for path in self.runs.iterdir() if not path.is_symlink() and is_run(path))

@@ -1,6 +1,7 @@
 """The Python API of training: `train` text, `open_run` a folder, and `resume`, `sample` or `report` it."""
 
 import dataclasses
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -223,7 +224,8 @@ def _trackers(run: Run, tensorboard: bool, wandb: WandbMode) -> list[Observer]:
 
 
 def _print_samples(run: Run) -> None:
-    """Print two samples of the best checkpoint."""
+    """Print two samples of the best checkpoint, and how to share the model."""
     for text in sample(run, run.config.prompt, samples=2, max_new_tokens=SAMPLE_TOKENS):
         print()
         print_text(text.prompt + text.text)
+    print(f"\nto share the model as one HTML page: normscope export {shlex.quote(str(run.folder))} --to html")

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.studio.browser.conftest import accessibility_problems
+from tests.browser import accessibility_problems
 
 TABS = ["scope", "embedding", "block", "runs", "xray", "lab", "playground"]
 

@@ -1,5 +1,268 @@
-"""The tab "runs"."""
+"""The tab "Runs": the runs of the folder, training live, and starting, stopping and resuming it."""
 
-from normscope.studio.endpoints import Endpoint
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import Annotated, Any
 
-ENDPOINTS: dict[str, Endpoint] = {}
+import msgspec
+from msgspec import Meta
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from normscope.errors import ConfigError, FileError, NormscopeError
+from normscope.models.config_json import config_to_json
+from normscope.models.presets import PRESETS, preset
+from normscope.models.size import MAX_BLOCKS
+from normscope.models.summary import describe_model
+from normscope.runs.follow_metrics import MetricsPosition, NewMetrics, read_new_metrics
+from normscope.runs.list_runs import summarize
+from normscope.runs.report.page import report_html
+from normscope.runs.report.run_record import RunRecord, read_run_record
+from normscope.runs.run import Run, is_run
+from normscope.storage.lock import is_locked
+from normscope.studio.endpoints import Endpoint, describe
+from normscope.studio.jobs import Job
+from normscope.studio.state import UPLOADS, Studio
+from normscope.studio.uploads import MAX_UPLOAD, UploadName, upload_path, upload_route
+from normscope.training.recipes import RECIPES, recipe
+
+POLL_SECONDS = 0.25
+"""How often a followed run is looked at."""
+HEARTBEAT_SECONDS = 1.0
+"""Longest silence of a stream: a client that went away is noticed when something is sent."""
+REPORT_POLICY = "sandbox allow-scripts; default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+"""A report's own policy allows its one script only. Here it also loses the studio's origin, and so its token."""
+
+RunName = Annotated[str, Meta(min_length=1, max_length=200)]
+NewName = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9_-]{0,39}\Z")]
+Size = Annotated[int, Meta(ge=1, le=10_000_000)]
+
+
+class NoArguments(msgspec.Struct, forbid_unknown_fields=True):
+    """A request without arguments."""
+
+
+class RunRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """A run, by name."""
+
+    run: RunName
+
+
+class FollowRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """A run to follow, and how much of it the page has."""
+
+    run: RunName
+    position: MetricsPosition = MetricsPosition()
+
+
+class RecipeRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """A recipe, for its settings."""
+
+    recipe: Annotated[str, Meta(max_length=40)]
+    depth: Annotated[int, Meta(ge=1, le=MAX_BLOCKS)] | None = None
+    preset: Annotated[str, Meta(max_length=40)] | None = None
+
+
+class StartRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """A run to start. None leaves a setting to the recipe, or the text to the built-in stories."""
+
+    name: NewName
+    text: UploadName | None = None
+    recipe: Annotated[str, Meta(max_length=40)] = "dial"
+    depth: Annotated[int, Meta(ge=1, le=MAX_BLOCKS)] | None = None
+    preset: Annotated[str, Meta(max_length=40)] | None = None
+    steps: Size | None = None
+    batch: Size | None = None
+    context: Size | None = None
+    lr: Annotated[float, Meta(gt=0, le=1000)] | None = None
+    matrix_lr: Annotated[float, Meta(gt=0, le=1000)] | None = None
+    seed: Annotated[int, Meta(ge=0, lt=2**53)] | None = None
+    prompt: Annotated[str, Meta(max_length=2000)] = ""
+
+
+class ResumeRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """A run to continue, and the number of steps to extend it to."""
+
+    run: RunName
+    steps: Size | None = None
+
+
+def list_all(studio: Studio, request: NoArguments) -> dict[str, Any]:
+    """All runs, those that are being created, and the damaged ones."""
+    runs, damaged = list[dict[str, Any]](), list[dict[str, Any]]()
+    for folder in studio.run_folders():
+        try:
+            job = studio.jobs.find("train", folder.name)
+            runs.append({"name": folder.name, **asdict(summarize(folder)), "job": _job(job)})
+        except NormscopeError as error:
+            damaged.append({"name": folder.name, **describe(error)})
+    known = {run["name"] for run in (*runs, *damaged)}
+    new = {job.subject: _job(job) for job in studio.jobs if job.kind == "train" and job.subject not in known}
+    return {"runs": runs, "damaged": damaged, "starting": list(new.values())}
+
+
+def details(studio: Studio, request: RunRequest) -> dict[str, Any]:
+    """The model and the settings of a run."""
+    run = Run.open(studio.run_folder(request.run))
+    return {
+        "model": describe_model(config_to_json(run.config.model)),
+        "parameters": run.config.model.parameter_count(),
+        "train": asdict(run.config.train),
+        "prompt": run.config.prompt,
+        "extension": None if run.extension is None else str(run.extension),
+    }
+
+
+def options(studio: Studio, request: NoArguments) -> dict[str, Any]:
+    """What the form for a new run offers."""
+    recipes = [{"name": name, "depth": depth} for name, (_, depth) in RECIPES.items()]
+    return {"recipes": recipes, "presets": list(PRESETS), "max_upload": MAX_UPLOAD}
+
+
+def plan(studio: Studio, request: RecipeRequest) -> dict[str, Any]:
+    """The settings of a recipe, which a new run has unless others are given."""
+    chosen = recipe(request.recipe, request.depth, preset=request.preset)
+    config = preset(chosen.preset, **{"vocab_size": chosen.vocab_size, **chosen.model})
+    return {
+        "preset": chosen.preset,
+        "tokenizer": chosen.tokenizer,
+        "depth": config.depth,
+        "width": config.width,
+        "heads": config.heads,
+        "context": config.context,
+        "vocab_size": config.vocab_size,
+        "parameters": config.parameter_count(),
+        **{name: chosen.train[name] for name in ("steps", "batch", "lr", "matrix_lr")},
+    }
+
+
+def start(studio: Studio, request: StartRequest) -> dict[str, Any]:
+    """Train a new run in a process of its own."""
+    recipe(request.recipe, request.depth, preset=request.preset)  # raises if there is none
+    if request.name == UPLOADS or (studio.runs / request.name).exists():
+        raise ConfigError(f"there is already a folder {request.name!r}\nfix: choose another name")
+    # Every option is one argument, so that no value is taken for another option.
+    given = {name: getattr(request, name) for name in request.__struct_fields__ if name not in ("name", "text")}
+    arguments = [f"--{name.replace('_', '-')}={value}" for name, value in given.items() if value not in (None, "")]
+    texts = [] if request.text is None else [str(upload_path(studio, request.text))]
+    studio.runs.mkdir(parents=True, exist_ok=True)
+    job = studio.jobs.start("train", request.name, ["train", *texts, f"--out={studio.runs / request.name}", *arguments])
+    return {"job": _job(job)}
+
+
+def resume(studio: Studio, request: ResumeRequest) -> dict[str, Any]:
+    """Continue a run in a process of its own; with more steps, extend it."""
+    folder = studio.run_folder(request.run)
+    if is_locked(folder):
+        raise ConfigError(f"{request.run} is already training\nfix: stop it first")
+    run = Run.open(folder)
+    planned = run.config.train.steps
+    if request.steps is not None and request.steps <= planned:
+        raise ConfigError(f"the run already has {planned} steps\nfix: choose a larger number")
+    if request.steps is None and run.is_done():
+        raise ConfigError("the run is done\nfix: extend it to more steps")
+    more = [] if request.steps is None else [f"--steps={request.steps}"]
+    return {"job": _job(studio.jobs.start("train", request.run, ["resume", str(folder), *more]))}
+
+
+def stop(studio: Studio, request: RunRequest) -> dict[str, Any]:
+    """Ask a run to save a checkpoint and stop."""
+    job = studio.jobs.find("train", request.run)
+    if job is None or job.status != "running":
+        raise ConfigError(
+            f"{request.run} was not started from this page\nfix: press Ctrl-C in the terminal where it is training"
+        )
+    job.stop()
+    return {"job": _job(job)}
+
+
+def follow(studio: Studio, request: FollowRequest) -> Iterator[dict[str, Any]]:
+    """The events of a run after a position, and new ones until it ends; also of a run that is just being created."""
+    if studio.jobs.find("train", request.run) is None:
+        studio.run_folder(request.run)  # raises if there is no such run
+    return _follow(studio, request.run, request.position)
+
+
+def _follow(studio: Studio, name: str, position: MetricsPosition) -> Iterator[dict[str, Any]]:
+    folder, shown, sent = studio.runs / name, None, 0.0
+    while True:
+        job = studio.jobs.find("train", name)
+        # Before reading: what is written until it ends is still read.
+        active = (job is not None and job.status == "running") or is_locked(folder)
+        new = _read(folder / "metrics.jsonl", position, retry=active)
+        position, state = new.position, {"training": active, "job": _job(job)}
+        if new.events or new.restarted or state != shown:
+            page = {"events": [_event(event) for event in new.events], "position": position, **state}
+            yield {**page, "restarted": new.restarted}
+            shown, sent = state, time.monotonic()
+        if not active and new.complete:
+            return
+        if new.complete:
+            if time.monotonic() - sent > HEARTBEAT_SECONDS:
+                yield {"heartbeat": True}
+                sent = time.monotonic()
+            time.sleep(POLL_SECONDS)
+
+
+def _read(path: Any, position: MetricsPosition, retry: bool) -> NewMetrics:
+    """Read new events. A run that resumes cuts the file off, and a line may change while it is read: try again."""
+    if not is_run(path.parent):
+        return NewMetrics([], position, False, True)
+    try:
+        return read_new_metrics(path, position)
+    except FileError:
+        if not retry:
+            raise
+        time.sleep(POLL_SECONDS)
+        return read_new_metrics(path, position)
+
+
+def _event(event: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An event for the page; a start has the floor as a loss too, and no path of this machine."""
+    # A damaged or hostile text may have lone surrogates, which are no Unicode.
+    event = {name: _unicode(value) if isinstance(value, str) else value for name, value in event.items()}
+    if event["kind"] == "started":
+        floor_nats = RunRecord(folder=None, config={}, events=(event,)).floor_nats  # type: ignore[arg-type]
+        return {**{name: value for name, value in event.items() if name != "folder"}, "floor_nats": floor_nats}
+    return event
+
+
+def _unicode(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
+
+
+def _job(job: Job | None) -> dict[str, Any] | None:
+    if job is None:
+        return None
+    status = job.status
+    shown = {"number": job.number, "name": job.subject, "status": status, "stopping": job.stop_requested}
+    return {**shown, "output": job.output()}
+
+
+def plain_routes(studio: Studio) -> list[BaseRoute]:
+    """The report of a run as a page, and the upload of a text."""
+
+    async def report(request: Request) -> Response:
+        try:
+            folder = studio.run_folder(request.path_params["run"])
+            page = await run_in_threadpool(lambda: report_html(read_run_record(folder)))
+        except NormscopeError as error:
+            return Response(str(error), 404, media_type="text/plain")
+        return HTMLResponse(page, headers={"Content-Security-Policy": REPORT_POLICY})
+
+    return [Route("/report/{run}", report), upload_route(studio)]
+
+
+ENDPOINTS: dict[str, Endpoint] = {
+    "runs/list": list_all,
+    "runs/details": details,
+    "runs/options": options,
+    "runs/plan": plan,
+    "runs/start": start,
+    "runs/resume": resume,
+    "runs/stop": stop,
+    "runs/follow": follow,
+}

@@ -1,0 +1,177 @@
+"""The model of a run as one HTML page, which runs it without a server or a network.
+
+The page is a template that is built from web/export.html, with the code inside. Three places in it are filled here:
+
+| place     | content                                                                              |
+|-----------|--------------------------------------------------------------------------------------|
+| title     | the name of the run                                                                  |
+| model     | JSON: facts about the run, the config, the norms, the tokenizer, a table of tensors  |
+| weights   | base64 of the tensors, little-endian, each at an offset that is a multiple of 4      |
+
+`normscope.exporting.read_html` reads such a page.
+"""
+
+import base64
+import html
+import json
+import re
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from normscope._version import __version__
+from normscope.data.tokenizers import Tokenizer
+from normscope.errors import ConfigError, FileError, NonFiniteError
+from normscope.exporting.html_support import norm_tables, tokenizer_content
+from normscope.generate.decoder import pack
+from normscope.models.config_json import config_to_json
+from normscope.models.gpt import GPT
+from normscope.render.formatting import format_bytes
+from normscope.runs.report.run_record import number, read_run_record
+from normscope.runs.run import Run
+from normscope.storage.json_files import FileFormat
+
+PAGE_FORMAT = FileFormat(1)
+MAX_WEIGHT_BYTES = 384 * 2**20
+"""Browsers limit the length of a string to 2^29 characters; base64 has 4 for 3 bytes."""
+TEMPLATE_PATH = "studio/static/export.html"
+"""Built by `make studio`, with the studio's own page."""
+_PLACES = ("title", "model", "weights")
+_STATISTICS = ("loss", "bits_per_byte")
+
+
+def html_page(run: Run, checkpoint: str | int, weights: str) -> bytes:
+    """Return the page of a run.
+
+    Args:
+        run: The run.
+        checkpoint: "best", "last", or a saved step.
+        weights: "int8" or "float32".
+    """
+    template = read_template()  # first: without it nothing else is needed
+    model, step = run.load_model(checkpoint)
+    content = {"facts": _facts(run, step, model), "prompt": run.config.prompt}
+    return fill_template(template, model, run.tokenizer(), weights, content)
+
+
+def fill_template(template: bytes, model: GPT, tokenizer: Tokenizer, weights: str, content: Mapping[str, Any]) -> bytes:
+    """Return the page of a model.
+
+    Args:
+        template: The page without a model.
+        model: The model.
+        tokenizer: Its tokenizer.
+        weights: "int8" or "float32".
+        content: Facts about the run, and its prompt.
+    """
+    norms, tokenizer_file = norm_tables(model), tokenizer_content(tokenizer)  # which refuse before anything is packed
+    tensors, data = pack_tensors(model, weights)
+    filled = {
+        "title": html.escape(content["facts"]["name"]).encode(),
+        "model": script_json(
+            {
+                "format": PAGE_FORMAT.version,
+                "normscope": __version__,
+                **content,
+                "config": config_to_json(model.config),
+                "norms": norms,
+                "tokenizer": tokenizer_file,
+                "vocab_size": tokenizer.vocab_size,
+                "eos_token_id": tokenizer.eos_token_id,
+                "weights": weights,
+                "tensors": tensors,
+            }
+        ),
+        "weights": base64.b64encode(data),
+    }
+    # Split rather than replaced one by one: the name of a run may contain what looks like another place.
+    pieces = re.split(rb"@@([a-z]+)@@", template)
+    return b"".join(filled[piece.decode()] if i % 2 else piece for i, piece in enumerate(pieces))
+
+
+def script_json(content: dict[str, Any]) -> bytes:
+    r"""Encode JSON for a <script> element: no text in it can end the element or start a comment.
+
+    >>> script_json({"name": "</script><!--"})
+    b'{"name":"\\u003c/script>\\u003c!--"}'
+    """
+    return json.dumps(content, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c").encode()
+
+
+def pack_tensors(model: GPT, weights: str) -> tuple[list[dict[str, Any]], bytes]:
+    """Pack the weights of a model; returns a table of tensors (name, shape, dtype, offset) and their bytes.
+
+    With "int8", the token embedding and the weights of linear layers are rounded as by `sample --weights int8`: the
+    bytes of a tensor are followed by the scale of each row. Everything else is float32.
+    """
+    table, data = [], bytearray()
+    for name, tensor in model.state_dict().items():
+        if not torch.isfinite(tensor).all():
+            raise NonFiniteError(f"the weight {name} has NaN or Inf\nfix: export another checkpoint")
+        rounds = weights == "int8" and tensor.dim() == 2 and name != "position.weight"
+        table.append(
+            {
+                "name": name,
+                "shape": list(tensor.shape),
+                "dtype": "int8" if rounds else "float32",
+                "offset": len(data),
+            }
+        )
+        if rounds:
+            packed, scale = pack(tensor, "int8")
+            assert scale is not None
+            data += _aligned(packed.numpy().tobytes()) + _float32_bytes(scale)
+        else:
+            data += _float32_bytes(tensor)
+        if len(data) > MAX_WEIGHT_BYTES:
+            fix = "use --weights int8" if weights == "float32" else "export a smaller model"
+            raise ConfigError(
+                f"the weights take more than {format_bytes(MAX_WEIGHT_BYTES)}, too much for a browser\nfix: {fix}"
+            )
+    return table, bytes(data)
+
+
+def _float32_bytes(tensor: Tensor) -> bytes:
+    return tensor.detach().numpy().astype("<f4").tobytes()
+
+
+def _aligned(data: bytes) -> bytes:
+    return data + bytes(-len(data) % 4)
+
+
+def _facts(run: Run, step: int, model: GPT) -> dict[str, Any]:
+    """What the page says about the run; None where it is unknown."""
+    facts = {
+        "name": run.folder.resolve().name.encode(errors="replace").decode(),
+        "parameters": model.parameter_count(),
+        "step": step,
+        "steps": run.config.train.steps,
+        **dict.fromkeys((*_STATISTICS, "floor")),
+    }
+    if not run.safe_folder.has(run.metrics.name):
+        return facts
+    record = read_run_record(run.folder)
+    measured = [event for event in record.kind("validation") if event["step"] == step]
+    if measured:
+        facts |= {name: _finite(measured[-1].get(name)) for name in _STATISTICS}
+    return facts | {"floor": _finite(record.floor)}
+
+
+def _finite(value: Any) -> float | None:
+    found = number(value)
+    return found if np.isfinite(found) else None
+
+
+def read_template() -> bytes:
+    """The built page, without a model."""
+    path = files("normscope") / TEMPLATE_PATH
+    if not path.is_file():
+        raise FileError("the page has not been built\nfix: make studio (needs Node.js), or install the wheel")
+    template = path.read_bytes()
+    found = tuple(place.decode() for place in re.findall(rb"@@([a-z]+)@@", template))
+    assert found == _PLACES, f"the template has the places {found}"
+    return template

@@ -1,0 +1,49 @@
+"""Attention maps: which earlier tokens each head of a GPT looks at."""
+
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from normscope.blocks.attention import Attention
+from normscope.blocks.block import Block
+from normscope.blocks.residual import MaskedNorm
+from normscope.generate.model_runner import eval_inference_mode
+from normscope.generate.tokens import check_model
+from normscope.models.gpt import GPT
+
+
+def attention_maps(model: GPT, tokens: Tensor, *, mask: Tensor | None = None) -> Tensor:
+    """Return the attention weights of every head of every block, (depth, b, heads, s, t).
+
+    `maps[layer, b, head, i, j]` is how much token i takes from token j; each row sums to 1. Norms, rotary embedding,
+    grouped queries and the window are those of the model. The model runs in eval mode, without gradients, and is left
+    as it was.
+
+    Args:
+        model: A GPT.
+        tokens: Token ids, (b, s).
+        mask: (b, s), True at real tokens; a padding token attends to itself and to the real tokens before it.
+
+    >>> from normscope.models.presets import nanochat
+    >>> model = GPT(nanochat(vocab_size=65, context=32, depth=2, width=64, heads=4))
+    >>> maps = attention_maps(model, torch.tensor([[1, 2, 3]]))
+    >>> maps.shape, maps[0, 0, 0, 0].tolist()  # the first token can only attend to itself
+    (torch.Size([2, 1, 4, 3, 3]), [1.0, 0.0, 0.0])
+    """
+    check_model(model)
+    maps: list[Tensor] = []
+
+    def attend(attention: Attention, x: Tensor) -> Tensor:
+        maps.append(attention.attention_weights(x, mask))
+        y: Tensor = attention(x, mask=mask)
+        return y
+
+    # The wirings take the branches as functions: no hooks, so other threads may use the model at the same time.
+    with eval_inference_mode(list(model.modules())):
+        x = model.embed(tokens, mask=mask)
+        for block in model.blocks:
+            assert isinstance(block, Block)
+            norms = [MaskedNorm(norm, mask) for norm in block.norms]
+            x = block.wiring.join(x, partial(attend, block.attention), block.mlp, norms)
+    return torch.stack(maps)

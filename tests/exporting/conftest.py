@@ -1,0 +1,3 @@
+"""A browser for the exported pages."""
+
+from tests.browser import browser as browser

@@ -1,0 +1,52 @@
+"""The playground in a browser: tokens stream in, each can be looked into, and two models write side by side."""
+
+from typing import Any
+
+from tests.browser import accessibility_problems
+from tests.studio.browser.test_shell import open_tab
+
+
+def generate(page: Any, prompt: str) -> None:
+    page.get_by_label("Prompt").fill(prompt)
+    page.get_by_label("Max. tokens").fill("12")
+    page.get_by_role("button", name="Generate").click()
+    page.get_by_role("button", name="Generate").and_(page.locator(":enabled")).wait_for()
+
+
+def test_tokens_their_alternatives_the_lens_and_attention(studio_page: Any) -> None:
+    page = studio_page
+    open_tab(page, "playground")
+    page.locator("textarea").wait_for()
+    generate(page, "10 green")
+    text = page.locator(".output-text button.token")
+    assert text.count() > 9
+    text.nth(8).click()
+    page.keyboard.press("ArrowRight")
+    assert text.nth(9).get_attribute("aria-pressed") == "true"
+    rows = page.locator(".alternatives tbody tr")
+    assert rows.count() >= 8
+    assert page.locator(".alternatives tr.chosen").count() == 1
+    text.nth(2).hover()
+    page.get_by_text("This token is part of the prompt.").wait_for()
+    page.locator(".lens tbody tr").nth(2).wait_for()  # the embedding and two blocks
+    page.locator(".heads button").nth(1).click()
+    assert page.locator(".heads button").nth(1).get_attribute("aria-pressed") == "true"
+    page.get_by_text("attends to").wait_for()
+    assert accessibility_problems(page) == []
+
+
+def test_two_models_side_by_side(studio_page: Any) -> None:
+    page = studio_page
+    open_tab(page, "playground")
+    page.get_by_role("checkbox", name="Two models side by side").check()
+    generate(page, "10")
+    first, second = page.locator(".model-panel").all()
+    for panel in (first, second):
+        assert panel.locator(".output-text button.token").count() > 2
+
+
+def test_an_error_is_shown(studio_page: Any) -> None:
+    open_tab(studio_page, "playground")
+    studio_page.locator("textarea").fill("水")  # not in the vocabulary of a character model
+    studio_page.get_by_role("button", name="Generate").click()
+    studio_page.locator(".error").first.wait_for()
