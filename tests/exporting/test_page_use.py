@@ -1,5 +1,6 @@
 """The exported page as people use it: generating, settings, tokens, keyboard, languages, themes, phones, axe-core."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from tests.browser import accessibility_problems
 from tests.exporting.browser import open_page
 from tests.exporting.test_page import tiny_model, write_page
 
+expect = pytest.importorskip("playwright.sync_api").expect
 TOKENIZER = CharacterTokenizer.of(["the quick brown fox jumps over a lazy dog"])
 
 
@@ -47,7 +49,7 @@ def generate(page: Any, prompt: str, tokens: int = 12) -> list[str]:
     page.get_by_label("Prompt", exact=True).last.fill(prompt)
     page.get_by_label("Max. new tokens").fill(str(tokens))
     page.get_by_role("button", name="Generate").click()
-    page.wait_for_function(f"document.querySelectorAll('.token-text .generated').length === {tokens}")
+    expect(page.locator(".token-text .generated")).to_have_count(tokens)
     page.wait_for_selector(".status:not(:empty)")
     return [str(text) for text in page.locator(".token-text [role=option]").all_text_contents()]
 
@@ -98,7 +100,7 @@ def test_the_keyboard_is_enough(page: Any) -> None:
     assert page.locator(".token-text [aria-selected=true]").count() == 1
     page.get_by_label("Prompt", exact=True).last.fill("a fox")
     page.keyboard.press("Control+Enter")
-    page.wait_for_function("document.querySelector('.token-text').textContent.startsWith('a fox')")
+    expect(page.locator(".token-text")).to_have_text(re.compile("^a fox"))
 
 
 def test_it_stops(page: Any) -> None:
