@@ -52,7 +52,12 @@ def tiny_model(config: GPTConfig) -> GPT:
     return model
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+BY_DEFAULT = ("gpt2", "llama", "nanochat", "post, window", "sandwich, tied")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in BY_DEFAULT else pytest.param(name, marks=pytest.mark.exhaustive) for name in CONFIGS]
+)
 def test_every_architecture_gives_the_tokens_of_python(name: str, browser: Any, tmp_path: Path) -> None:
     tokenizer = ByteTokenizer()
     path = write_page(tmp_path, tiny_model(CONFIGS[name]), tokenizer, "float32" if "sandwich" in name else "int8")
