@@ -177,6 +177,6 @@ def test_layouts_hold_the_same_values(norm: Any) -> None:
 
 
 def test_offer_names_all_norms() -> None:
-    offer = view.norms(STUDIO, view.Nothing())
+    offer = view.norms(STUDIO, view.NoArguments())
     titles = [norm["title"] for norm in offer["norms"]]
     assert titles == ["BatchNorm", "LayerNorm", "InstanceNorm", "GroupNorm", "RMSNorm", "PowerNorm"]
