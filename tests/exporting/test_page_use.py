@@ -47,7 +47,7 @@ def generate(page: Any, prompt: str, tokens: int = 12) -> list[str]:
     page.get_by_label("Prompt", exact=True).last.fill(prompt)
     page.get_by_label("Max. new tokens").fill(str(tokens))
     page.get_by_role("button", name="Generate").click()
-    page.wait_for_function(f"document.querySelectorAll('.token-text .generated').length === {tokens}")
+    expect(page.locator(".text .generated")).to_have_count(tokens)
     page.wait_for_selector(".status:not(:empty)")
     return [str(text) for text in page.locator(".text [role=option]").all_text_contents()]
 
@@ -98,7 +98,7 @@ def test_the_keyboard_is_enough(page: Any) -> None:
     assert page.locator(".text [aria-selected=true]").count() == 1
     page.get_by_label("Prompt", exact=True).last.fill("a fox")
     page.keyboard.press("Control+Enter")
-    page.wait_for_function("document.querySelector('.token-text').textContent.startsWith('a fox')")
+    expect(page.locator(".text .token-text")).to_have_text(re.compile("^a fox"))
 
 
 def test_it_stops(page: Any) -> None:
