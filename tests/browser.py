@@ -13,9 +13,6 @@ from typing import Any
 
 import pytest
 
-from normscope.errors import FileError
-from normscope.studio.server import static_folder
-
 AXE = Path(__file__).parents[1] / "web" / "node_modules" / "axe-core" / "axe.min.js"
 ARGUMENTS = [
     "--no-sandbox",  # Chromium refuses to start as root otherwise, as in containers
@@ -37,6 +34,9 @@ def find_browser() -> str | None:
 def browser() -> Iterator[Any]:
     """Chromium, one per worker."""
     pytest.importorskip("playwright.sync_api")
+    from normscope.errors import FileError  # here: every test session imports this file
+    from normscope.studio.server import static_folder
+
     path = find_browser()
     try:
         static_folder()

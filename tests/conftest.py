@@ -9,6 +9,8 @@ import sys
 import pytest
 from hypothesis import settings
 
+from tests.browser import browser as browser
+
 os.environ["NORMSCOPE_THREADS"] = "fixed"  # so that subprocesses print no notices about machine load
 
 # Shells start background jobs with SIGINT ignored, and nohup ignores SIGHUP. Children inherit this, and tests that

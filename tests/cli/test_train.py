@@ -223,7 +223,7 @@ def test_help_reads_well(capsys: pytest.CaptureFixture[str], monkeypatch: pytest
     assert code == 0
     assert "None" not in out
     assert "normscope train books/ notes/*.md --depth 6" in out
-    for group in ("data", "gpt", "optimization", "intervals", "hardware", "logging"):
+    for group in ("data", "architecture", "optimization", "intervals", "hardware", "logging"):
         assert f"{group} options" in out
     lines = [line for line in out.splitlines() if "--" in line]
     assert all("(default: )" not in line for line in lines)

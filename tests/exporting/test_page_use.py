@@ -1,5 +1,6 @@
 """The exported page as people use it: generating, settings, tokens, keyboard, languages, themes, phones, axe-core."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from tests.browser import accessibility_problems
 from tests.exporting.browser import open_page
 from tests.exporting.test_page import tiny_model, write_page
 
+expect = pytest.importorskip("playwright.sync_api").expect
 TOKENIZER = CharacterTokenizer.of(["the quick brown fox jumps over a lazy dog"])
 
 

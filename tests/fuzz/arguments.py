@@ -14,6 +14,7 @@ from normscope.cli.completion import Completion
 from normscope.cli.doctor import Doctor
 from normscope.cli.draw import DrawBlock, DrawModel, DrawScope
 from normscope.cli.explain import Explain
+from normscope.cli.export import Export
 from normscope.cli.lab import LabList, LabReport, LabRun
 from normscope.cli.prepare import Prepare
 from normscope.cli.replay import Replay
@@ -58,6 +59,7 @@ COMMANDS: Mapping[str, tuple[str, Sequence[type]]] = {
     "resume": ("resume run", (Resume,)),
     "sample": ("sample run --tokens 5", (Sample,)),
     "chat": ("chat run --tokens 5", (Chat,)),
+    "export": ("export run --out made.html", (Export,)),
     "prepare": ("prepare milk.txt --out made --tokenizer characters", (Prepare,)),
     "report": ("report run", (Report,)),
     "runs": ("runs .", (Runs,)),

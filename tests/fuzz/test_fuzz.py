@@ -29,7 +29,7 @@ def test_few_trials() -> None:
 
 
 def test_every_command_is_in_the_table() -> None:
-    assert {name.partition("-")[0] for name in COMMANDS} == set(cli.COMMANDS)
+    assert {name.partition("-")[0] for name in COMMANDS} == set(cli.COMMANDS) - {"studio"}  # a server
 
 
 def test_every_call_that_is_drawn_is_in_the_table(tmp_path: Path) -> None:

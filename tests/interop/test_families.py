@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from normscope.interop import families as package
 from normscope.interop.families import families
 from normscope.models.gpt import GPT, GPTConfig
 
 
 def test_every_file_is_a_family() -> None:
-    files = Path(inspect.getfile(families)).parent.glob("*.py")
+    files = Path(str(package.__file__)).parent.glob("*.py")
     assert [*families()] == sorted({path.stem for path in files} - {"__init__"})
 
 

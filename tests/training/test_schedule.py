@@ -35,7 +35,7 @@ def test_constant_never_decays() -> None:
     ("settings", "words"),
     [
         ({"steps": 0}, "steps=0"),
-        ({"steps": 5, "shape": "sine"}, "schedule='sine': choose one of linear, cosine, constant"),
+        ({"steps": 5, "schedule": "sine"}, "schedule='sine': choose one of linear, cosine, constant"),
         ({"steps": 5, "warmup": 1.5}, "warmup=1.5 must be a fraction"),
         ({"steps": 5, "warmup": 0.6, "decay": 0.6}, "must be at most 1"),
     ],

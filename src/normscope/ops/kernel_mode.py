@@ -85,6 +85,7 @@ def is_plain(x: Tensor) -> bool:
         type(x) is Tensor
         and not torch.compiler.is_dynamo_compiling()
         and x.is_cpu
+        and not x.is_nested  # its shape is an error
         and x.dtype is torch.float32
         and x.is_contiguous()
         and _enabled

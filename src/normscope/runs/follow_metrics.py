@@ -66,6 +66,7 @@ def read_new_metrics(
     >>> file.on_event(NoticeEvent(2, "two"))
     >>> [event["text"] for event in read_new_metrics(path, first.position).events]
     ['two']
+    >>> file.close()
     """
     path, position = Path(path), MetricsPosition() if position is None else position
     folder = SafeFolder(path.parent)

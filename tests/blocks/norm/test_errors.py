@@ -221,10 +221,10 @@ def test_synchronised_statistics_need_one_shape() -> None:
     ],
     ids=str,
 )
-def test_a_gain_of_another_size_is_refused(norm: ns.Norm, shape: tuple[int, ...]) -> None:
+def test_a_weight_of_another_size_is_refused(norm: ns.Norm, shape: tuple[int, ...]) -> None:
     """A kernel would read past its end."""
     for size in (1, 4, 17):
         other = {"weight": torch.ones(size), **({} if norm.bias is None else {"bias": torch.zeros(size)})}
         for name, tensor in other.items():
-            with pytest.raises(ShapeError, match=rf"made for a gain and a bias of shape .*\({size},\)"):
+            with pytest.raises(ShapeError, match=rf"made for a weight and a bias of shape .*\({size},\)"):
                 torch.func.functional_call(norm, {name: tensor}, torch.randn(shape))

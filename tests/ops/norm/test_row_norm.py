@@ -151,7 +151,7 @@ def test_second_derivatives_are_those_of_the_steps(layer: Callable[..., ns.Norm]
 
 
 def test_parameters_that_torch_func_has_wrapped(calls: list[str]) -> None:
-    """Gradients of the parameters of many models at once: the input is plain memory, the gain is not."""
+    """Gradients of the parameters of many models at once: the input is plain memory, the weight is not."""
     norm, x = made(), randn((3, WIDTH), 2, torch.float32)
     stacked = {name: torch.stack([p.detach(), 2 * p.detach()]) for name, p in norm.named_parameters()}
     found = torch.func.vmap(lambda parameters: torch.func.functional_call(norm, parameters, (x,)))(stacked)
@@ -183,7 +183,7 @@ def test_rows_that_are_masked(shape: tuple[int, ...], calls: list[str]) -> None:
 
 
 def test_only_the_input_and_the_gain_are_kept() -> None:
-    """No more than torch keeps: the input, the gain, and two numbers a row, which are taken again here."""
+    """No more than torch keeps: the input, the weight, and two numbers a row, which are taken again here."""
 
     def kept(norm: nn.Module) -> int:
         x = X.clone().requires_grad_()

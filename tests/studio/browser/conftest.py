@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from normscope.studio.server import StudioServer
-from tests.browser import browser as browser
 from tests.studio.serving import running_studio
 
 

@@ -3,10 +3,10 @@
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from normscope.blocks.norm.channel_norm import ChannelNorm
+from normscope.blocks.norm.channel_norm import _ChannelNorm
 
 
-class BatchNorm(ChannelNorm, _BatchNorm):  # type: ignore[misc] # torch's class, so that isinstance works
+class BatchNorm(_ChannelNorm, _BatchNorm):  # type: ignore[misc] # torch's class, so that isinstance works
     r"""Batch normalization: normalize each channel over the batch and all spatial positions.
 
     In training mode the layer normalizes with the statistics of the batch and updates the running statistics; in eval

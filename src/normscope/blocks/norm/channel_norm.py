@@ -23,7 +23,7 @@ def per_channel_scope(
     )
 
 
-class ChannelNorm(Norm):
+class _ChannelNorm(Norm):
     """Base class of BatchNorm and InstanceNorm: a weight per channel, and optional running statistics."""
 
     default_scope = ""

@@ -7,10 +7,10 @@ from torch import nn
 from torch.nn.modules.instancenorm import _InstanceNorm
 
 from normscope.blocks.norm.base import Device, ScopeText
-from normscope.blocks.norm.channel_norm import ChannelNorm
+from normscope.blocks.norm.channel_norm import _ChannelNorm
 
 
-class InstanceNorm(ChannelNorm, _InstanceNorm):  # type: ignore[misc]
+class InstanceNorm(_ChannelNorm, _InstanceNorm):  # type: ignore[misc]
     r"""Instance normalization: normalize each channel of each sample over its spatial positions.
 
     This removes brightness and contrast (the "style") from each channel of each image. As in torch, affine parameters

@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 from normscope.blocks.norm.base import Device, ScopeText
-from normscope.blocks.norm.row_norm import RowNorm
+from normscope.blocks.norm.row_norm import _RowNorm
 
 
-class LayerNorm(RowNorm, nn.LayerNorm):  # type: ignore[misc] # torch's class, so that isinstance works
+class LayerNorm(_RowNorm, nn.LayerNorm):  # type: ignore[misc] # torch's class, so that isinstance works
     r"""Layer normalization: normalize each token (or image) over its features.
 
     Formula:

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from normscope.blocks.norm.base import Device, ScopeText
-from normscope.blocks.norm.row_norm import RowNorm
+from normscope.blocks.norm.row_norm import _RowNorm
 
 
-class RMSNorm(RowNorm, nn.RMSNorm):  # type: ignore[misc]
+class RMSNorm(_RowNorm, nn.RMSNorm):  # type: ignore[misc]
     r"""Root mean square normalization: LayerNorm without mean subtraction and bias.
 
     Formula:

@@ -8,7 +8,7 @@ from normscope.blocks.norm.checks import resolve_scope, to_positive_int
 from normscope.errors import ConfigError
 
 
-class RowNorm(Norm):
+class _RowNorm(Norm):
     """Base class of LayerNorm and RMSNorm: an elementwise weight over normalized_shape."""
 
     def __init__(

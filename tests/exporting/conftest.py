@@ -1,3 +1,0 @@
-"""A browser for the exported pages."""
-
-from tests.browser import browser as browser
