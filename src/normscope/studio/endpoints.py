@@ -33,7 +33,7 @@ MAX_BODY = 4 * 2**20
 """Largest request in bytes; uploads have an endpoint and a limit of their own."""
 
 Endpoint = Callable[..., Any]
-Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+Name = Annotated[str, msgspec.Meta(max_length=200)]
 """The name of a run, a preset or a claim."""
 
 

@@ -12,7 +12,7 @@ from normscope.data.tokenizers import ByteTokenizer, CharacterTokenizer, Tokeniz
 from normscope.errors import ConfigError
 from normscope.learning.lesson import seeded
 from normscope.models.vit import ViT, ViTConfig
-from normscope.studio.endpoints import Endpoint, NoArguments
+from normscope.studio.endpoints import Endpoint, Name, NoArguments
 from normscope.studio.state import Studio
 from normscope.studio.token_text import token_text
 
@@ -37,7 +37,7 @@ class TextRequest(msgspec.Struct, forbid_unknown_fields=True):
 
     text: Annotated[str, msgspec.Meta(max_length=1000)]
     tokenizer: Literal["characters", "bytes", "run"] = "characters"
-    run: Annotated[str, msgspec.Meta(max_length=200)] = ""
+    run: Name = ""
 
 
 class ImageRequest(msgspec.Struct, forbid_unknown_fields=True):
