@@ -9,6 +9,7 @@ from normscope.errors import NormscopeError
 from normscope.inspection.module_values import module_values
 from normscope.models.gpt import GPT
 from normscope.models.presets import PRESETS, preset
+from normscope.studio.endpoints import NoArguments
 from normscope.studio.state import Studio
 from normscope.studio.views.block import BlockRequest, block, options
 
@@ -83,6 +84,6 @@ def test_refused(tmp_path: Path, request_: BlockRequest) -> None:
 
 
 def test_options(tmp_path: Path) -> None:
-    found = options(Studio(tmp_path), {})
+    found = options(Studio(tmp_path), NoArguments())
     assert found["presets"] == list(PRESETS)
     assert found["runs"] == []

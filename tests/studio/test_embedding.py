@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from normscope.errors import ConfigError, NormscopeError
-from normscope.studio.endpoints import encode
+from normscope.studio.endpoints import NoArguments, encode
 from normscope.studio.state import Studio
 from normscope.studio.views import embedding as view
 from tests.studio.serving import RUN
@@ -62,7 +62,7 @@ def test_run_gives_its_own_table() -> None:
     expected = model.embedding(torch.tensor(found["ids"]))[..., : len(found["x"][0][0])]
     torch.testing.assert_close(torch.tensor(found["x"]), expected.detach())
     assert found["width"] == model.config.width
-    assert RUN.name in ask(view.tokenizers, view.Nothing)["runs"]
+    assert RUN.name in ask(view.tokenizers, NoArguments)["runs"]
 
 
 @pytest.mark.parametrize(

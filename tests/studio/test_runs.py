@@ -15,12 +15,11 @@ from normscope.runs.follow_metrics import MetricsPosition, read_new_metrics
 from normscope.runs.metrics_file import MetricsFile, read_metrics
 from normscope.runs.run import Run
 from normscope.studio import jobs, uploads
-from normscope.studio.endpoints import encode
+from normscope.studio.endpoints import NoArguments, encode
 from normscope.studio.state import Studio
 from normscope.studio.views import runs
 from normscope.studio.views.runs import (
     FollowRequest,
-    NoArguments,
     RecipeRequest,
     ResumeRequest,
     RunRequest,
@@ -188,7 +187,8 @@ def test_uploads(copied: Studio, page: Path, monkeypatch: pytest.MonkeyPatch) ->
         answer = upload(data)
         assert answer.status_code == 400
         assert words in answer.json()["error"]["message"]
-    monkeypatch.setattr(uploads, "MAX_UPLOAD", 10)
+    monkeypatch.setattr(runs, "MAX_UPLOAD", 10)
+    client = client_of(copied)
     assert upload(b"x" * 11).status_code == 413
     monkeypatch.setattr(uploads, "MAX_UPLOADS", 1)
     assert "already" in upload(b"x").json()["error"]["message"]

@@ -10,7 +10,7 @@ import torch
 
 from normscope.errors import ConfigError, ScopeError, ShapeError
 from normscope.learning.norm_layers import LAYOUTS, NormName
-from normscope.studio.endpoints import encode
+from normscope.studio.endpoints import NoArguments, encode
 from normscope.studio.state import Studio
 from normscope.studio.views import scope as view
 
@@ -177,6 +177,6 @@ def test_layouts_hold_the_same_values(norm: Any) -> None:
 
 
 def test_offer_names_all_norms() -> None:
-    offer = view.norms(STUDIO, view.Nothing())
+    offer = view.norms(STUDIO, NoArguments())
     titles = [norm["title"] for norm in offer["norms"]]
     assert titles == ["BatchNorm", "LayerNorm", "InstanceNorm", "GroupNorm", "RMSNorm", "PowerNorm"]

@@ -53,7 +53,7 @@ def test_uploaded_record(client: TestClient, tmp_path: Path) -> None:
     record = xray_target(RUN).record
     save_record(record, tmp_path / "xray.json")
     data = (tmp_path / "xray.json").read_bytes()
-    assert client.post("/upload/xray", content=data).json()["model"] == record.model
+    assert client.post("/api/xray/upload", content=data).json()["model"] == record.model
     for hostile in (
         b"",
         b"{}",
@@ -62,11 +62,11 @@ def test_uploaded_record(client: TestClient, tmp_path: Path) -> None:
         data[:-40],
         data.replace(b'"version": 1', b'"version": 99'),
     ):
-        answer = client.post("/upload/xray", content=hostile)
+        answer = client.post("/api/xray/upload", content=hostile)
         assert answer.status_code == 400
         assert str(tmp_path.parent) not in answer.text
         assert "uploaded.json" not in answer.text
-    assert client.post("/upload/xray", content=b" " * (33 * 2**20)).status_code == 413
+    assert client.post("/api/xray/upload", content=b" " * (33 * 2**20)).status_code == 413
 
 
 @pytest.mark.parametrize("target", ["run:..", "run:/etc", "gpt5", "", "tests.studio:run", "/tmp/model.py:f"])

@@ -1,4 +1,4 @@
-/** Requests to the server: `call` for one answer, `stream` for one JSON object per line. */
+/** Requests to the server: `call` for one answer, `upload` for a file, `stream` for one JSON object per line. */
 import { signal } from "@preact/signals";
 
 /** Whether the last request reached the server; the shell shows a banner if it did not. */
@@ -21,15 +21,10 @@ interface Described {
 
 const asError = ({ error }: Described) => new ApiError(error.message, error.fix, error.span);
 
-async function post(name: string, request: unknown, abort?: AbortSignal): Promise<Response> {
+async function post(name: string, type: string, body: BodyInit, abort?: AbortSignal): Promise<Response> {
   let response: Response;
   try {
-    response = await fetch(`api/${name}`, {
-      method: "POST",
-      headers: { "Content-Type": "application/json" },
-      body: JSON.stringify(request),
-      signal: abort,
-    });
+    response = await fetch(`api/${name}`, { method: "POST", headers: { "Content-Type": type }, body, signal: abort });
   } catch (problem) {
     if (!abort?.aborted) connected.value = false;
     throw problem;
@@ -43,14 +38,21 @@ async function post(name: string, request: unknown, abort?: AbortSignal): Promis
   return response;
 }
 
+const postJson = (name: string, request: unknown, abort?: AbortSignal) => post(name, "application/json", JSON.stringify(request), abort);
+
 /** Call an endpoint of `normscope.studio.views`. */
 export async function call<Result>(name: string, request: unknown = {}, abort?: AbortSignal): Promise<Result> {
-  return (await (await post(name, request, abort)).json()) as Result;
+  return (await (await postJson(name, request, abort)).json()) as Result;
+}
+
+/** Send a file to an endpoint that takes one. */
+export async function upload<Result>(name: string, file: File): Promise<Result> {
+  return (await (await post(name, "application/octet-stream", file)).json()) as Result;
 }
 
 /** Call an endpoint that streams; yields one object per line until it ends. Throws if the connection breaks. */
 export async function* stream<Item>(name: string, request: unknown, abort: AbortSignal): AsyncGenerator<Item> {
-  const response = await post(name, request, abort);
+  const response = await postJson(name, request, abort);
   const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   try {

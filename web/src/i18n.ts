@@ -9,6 +9,7 @@ import enRuns from "../../src/normscope/messages/en/runs.json";
 import enXray from "../../src/normscope/messages/en/xray.json";
 import enLab from "../../src/normscope/messages/en/lab.json";
 import enPlayground from "../../src/normscope/messages/en/playground.json";
+import enModel from "../../src/normscope/messages/en/model.json";
 import enExport from "../../src/normscope/messages/en/export.json";
 import zhShell from "../../src/normscope/messages/zh/shell.json";
 import zhScope from "../../src/normscope/messages/zh/scope.json";
@@ -18,10 +19,11 @@ import zhRuns from "../../src/normscope/messages/zh/runs.json";
 import zhXray from "../../src/normscope/messages/zh/xray.json";
 import zhLab from "../../src/normscope/messages/zh/lab.json";
 import zhPlayground from "../../src/normscope/messages/zh/playground.json";
+import zhModel from "../../src/normscope/messages/zh/model.json";
 import zhExport from "../../src/normscope/messages/zh/export.json";
 
-const en = { ...enShell, ...enScope, ...enEmbedding, ...enBlock, ...enRuns, ...enXray, ...enLab, ...enPlayground, ...enExport };
-const zh = { ...zhShell, ...zhScope, ...zhEmbedding, ...zhBlock, ...zhRuns, ...zhXray, ...zhLab, ...zhPlayground, ...zhExport };
+const en = { ...enShell, ...enScope, ...enEmbedding, ...enBlock, ...enRuns, ...enXray, ...enLab, ...enPlayground, ...enModel, ...enExport };
+const zh = { ...zhShell, ...zhScope, ...zhEmbedding, ...zhBlock, ...zhRuns, ...zhXray, ...zhLab, ...zhPlayground, ...zhModel, ...zhExport };
 
 export type MessageKey = keyof typeof en;
 export type Language = "en" | "zh";
@@ -37,8 +39,14 @@ function initial(): Language {
 
 export const language = signal<Language>(initial());
 
+/** The language as in HTML's attribute `lang`. */
+export const locale = () => (language.value === "zh" ? "zh-CN" : "en");
+
+/** A whole number as people write it in the language: 1,234,567. */
+export const formatInteger = (value: number) => value.toLocaleString(locale());
+
 effect(() => {
-  document.documentElement.lang = language.value === "zh" ? "zh-CN" : "en";
+  document.documentElement.lang = locale();
   remember(KEY, language.value);
 });
 

@@ -17,7 +17,7 @@ import math
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import msgspec
 import numpy as np
@@ -33,6 +33,12 @@ MAX_BODY = 4 * 2**20
 """Largest request in bytes; uploads have an endpoint and a limit of their own."""
 
 Endpoint = Callable[..., Any]
+Name = Annotated[str, msgspec.Meta(max_length=200)]
+"""The name of a run, a preset or a claim."""
+
+
+class NoArguments(msgspec.Struct, forbid_unknown_fields=True):
+    """A request without arguments."""
 
 
 class TooLargeError(NormscopeError):
@@ -51,19 +57,36 @@ def _handler(studio: Any, endpoint: Endpoint) -> Callable[[Request], Any]:
     async def handle(request: Request) -> Response:
         try:
             decoded = decoder.decode(await read_body(request, MAX_BODY))
-        except TooLargeError as error:
-            return error_response(error, 413)
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
             return error_response(error, 422)
-        try:
-            result = await run_in_threadpool(endpoint, studio, decoded)
         except NormscopeError as error:
-            return error_response(error, 400)
-        if isinstance(result, Iterator):
-            return StreamingResponse(_lines(result), media_type="application/x-ndjson")
-        return Response(encode(result), media_type="application/json")
+            return error_response(error)
+        return await _answer(endpoint, studio, decoded)
 
     return handle
+
+
+def upload_route(name: str, limit: int, receive: Callable[[bytes], Any]) -> Route:
+    """The route `POST /api/NAME` that takes a file of at most `limit` bytes as the body."""
+
+    async def handle(request: Request) -> Response:
+        try:
+            data = await read_body(request, limit)
+        except NormscopeError as error:
+            return error_response(error)
+        return await _answer(receive, data)
+
+    return Route(f"/api/{name}", handle, methods=["POST"])
+
+
+async def _answer(function: Callable[..., Any], *arguments: Any) -> Response:
+    try:
+        result = await run_in_threadpool(function, *arguments)
+    except NormscopeError as error:
+        return error_response(error)
+    if isinstance(result, Iterator):
+        return StreamingResponse(_lines(result), media_type="application/x-ndjson")
+    return Response(encode(result), media_type="application/json")
 
 
 async def read_body(request: Request, limit: int) -> bytes:
@@ -89,7 +112,8 @@ async def _lines(items: Iterator[Any]) -> AsyncIterator[bytes]:
             await run_in_threadpool(close)
 
 
-def error_response(error: Exception, status: int) -> Response:
+def error_response(error: Exception, status: int | None = None) -> Response:
+    status = status or (413 if isinstance(error, TooLargeError) else 400)
     return Response(encode({"error": describe(error)}), status, media_type="application/json")
 
 

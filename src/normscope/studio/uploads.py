@@ -6,15 +6,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from msgspec import Meta
-from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 
-from normscope.errors import ConfigError, FileError, NormscopeError
+from normscope.errors import ConfigError, FileError
 from normscope.storage.json_files import MIB
 from normscope.storage.safe_folder import SafeFolder
-from normscope.studio.endpoints import TooLargeError, encode, error_response, read_body
 from normscope.studio.state import UPLOADS, Studio
 
 MAX_UPLOAD = 64 * MIB
@@ -27,21 +22,6 @@ _CHUNK = MIB
 
 UploadName = Annotated[str, Meta(pattern=r"\Atext-[0-9a-f]{16}\.txt\Z")]
 """The name of a stored text."""
-
-
-def upload_route(studio: Studio) -> Route:
-    """`POST /api/runs/upload` with the text as the body."""
-
-    async def handle(request: Request) -> Response:
-        try:
-            data = await read_body(request, MAX_UPLOAD)
-            return Response(encode(await run_in_threadpool(store, studio, data)), media_type="application/json")
-        except TooLargeError as error:
-            return error_response(error, 413)
-        except NormscopeError as error:
-            return error_response(error, 400)
-
-    return Route("/api/runs/upload", handle, methods=["POST"])
 
 
 def store(studio: Studio, data: bytes) -> dict[str, Any]:

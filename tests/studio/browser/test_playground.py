@@ -8,7 +8,7 @@ from tests.studio.browser.test_shell import open_tab
 
 def generate(page: Any, prompt: str) -> None:
     page.get_by_label("Prompt").fill(prompt)
-    page.get_by_label("Max. tokens").fill("12")
+    page.get_by_label("Max. new tokens").fill("12")
     page.get_by_role("button", name="Generate").click()
     page.get_by_role("button", name="Generate").and_(page.locator(":enabled")).wait_for()
 
@@ -18,19 +18,18 @@ def test_tokens_their_alternatives_the_lens_and_attention(studio_page: Any) -> N
     open_tab(page, "playground")
     page.locator("textarea").wait_for()
     generate(page, "10 green")
-    text = page.locator(".output-text button.token")
+    text = page.locator(".text [role=option]")
     assert text.count() > 9
     text.nth(8).click()
     page.keyboard.press("ArrowRight")
-    assert text.nth(9).get_attribute("aria-pressed") == "true"
+    assert text.nth(9).get_attribute("aria-selected") == "true"
     rows = page.locator(".alternatives tbody tr")
     assert rows.count() >= 8
     assert page.locator(".alternatives tr.chosen").count() == 1
     text.nth(2).hover()
-    page.get_by_text("This token is part of the prompt.").wait_for()
+    page.get_by_text("The model did not predict this token").wait_for()
     page.locator(".lens tbody tr").nth(2).wait_for()  # the embedding and two blocks
-    page.locator(".heads button").nth(1).click()
-    assert page.locator(".heads button").nth(1).get_attribute("aria-pressed") == "true"
+    page.get_by_role("radio", name="head 2").check()
     page.get_by_text("attends to").wait_for()
     assert accessibility_problems(page) == []
 
@@ -42,7 +41,7 @@ def test_two_models_side_by_side(studio_page: Any) -> None:
     generate(page, "10")
     first, second = page.locator(".model-panel").all()
     for panel in (first, second):
-        assert panel.locator(".output-text button.token").count() > 2
+        assert panel.locator(".text [role=option]").count() > 2
 
 
 def test_an_error_is_shown(studio_page: Any) -> None:

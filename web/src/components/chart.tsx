@@ -5,7 +5,7 @@ import "uplot/dist/uPlot.min.css";
 import "./chart.css";
 import { t } from "../i18n";
 import { formatNumber } from "./format";
-import { themeChanges, themeColor } from "./theme";
+import { isDark, themeColor } from "./theme";
 
 export interface Series {
   label: string;
@@ -38,7 +38,7 @@ export function Chart(props: ChartProps) {
   // A new plot where anything but the numbers changes.
   const shape = JSON.stringify([
     series.map(({ label, color, dashed, points, faint }) => [label, color, dashed, points, faint]),
-    props.xLabel, props.yLabel, logX, logY, categories, height, themeChanges.value,
+    props.xLabel, props.yLabel, logX, logY, categories, height, isDark.value,
   ]);
   useEffect(() => {
     const target = place.current!;

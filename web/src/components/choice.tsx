@@ -1,4 +1,5 @@
 /** One of several options, as a row of buttons: radio buttons for the keyboard and for screen readers. */
+import type { ComponentChildren } from "preact";
 import { useId } from "preact/hooks";
 import "./choice.css";
 
@@ -6,7 +7,7 @@ export function Choice<Value extends string>(props: {
   label: string;
   /** No option is chosen if this is none of them. */
   value: Value | null;
-  options: { value: Value; label: string; disabled?: boolean }[];
+  options: { value: Value; label: ComponentChildren; disabled?: boolean }[];
   onChange: (value: Value) => void;
 }) {
   const name = useId();

@@ -31,9 +31,22 @@ export function formatPercent(share: number): string {
   return `${percent >= 99.95 || percent === 0 ? percent.toFixed(0) : percent >= 1 ? percent.toFixed(1) : percent.toFixed(2)}%`;
 }
 
-/** A measured number in a few digits. */
-export function formatNumber(value: number | null | undefined): string {
+/** A measured number in a few significant digits. */
+export function formatNumber(value: number | null | undefined, digits = 4): string {
   if (value === null || value === undefined) return "–";
   const size = Math.abs(value);
-  return size !== 0 && (size >= 1e5 || size < 1e-3) ? value.toExponential(2) : String(Number(value.toPrecision(4)));
+  const isPlain = size === 0 || (size < 1e5 && size >= 1e-3);
+  return (isPlain ? String(Number(value.toPrecision(digits))) : value.toExponential(1)).replace(/^-/, "−");
+}
+
+/** A number in a cell: two decimals at most, small numbers as zero. */
+export function formatCell(value: number): string {
+  if (Math.abs(value) >= 1e5) return formatNumber(value);
+  return String(Number(value.toFixed(2))).replace("-", "−");
+}
+
+/** A number with two decimals, to stand below others. */
+export function formatFixed(value: number): string {
+  const text = value.toFixed(2);
+  return Number(text) === 0 ? text.replace("-", "") : text.replace("-", "−");
 }

@@ -1,18 +1,6 @@
 /** The switches of language and theme, which a page remembers. */
-import { effect, signal } from "@preact/signals";
 import { language, t } from "../i18n";
-import { recall, remember } from "../storage";
-
-type Theme = "auto" | "light" | "dark";
-const THEMES: Theme[] = ["auto", "light", "dark"];
-const KEY = "normscope-theme";
-
-export const theme = signal<Theme>(THEMES.find((name) => name === recall(KEY)) ?? "auto");
-effect(() => {
-  if (theme.value === "auto") delete document.documentElement.dataset.theme;
-  else document.documentElement.dataset.theme = theme.value;
-  remember(KEY, theme.value);
-});
+import { theme, THEMES, type Theme } from "./theme";
 
 export function Preferences() {
   const other = language.value === "en" ? "zh" : "en";

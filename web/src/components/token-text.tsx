@@ -1,61 +1,67 @@
-/** A text as its tokens, colored by their probability. One stop for Tab; the arrow keys move between tokens. */
+/** A text as its tokens. One stop for Tab; the arrow keys move between tokens. */
 import "./model-parts.css";
 import { useRef } from "preact/hooks";
 import { t } from "../i18n";
-import { formatProbability, visible } from "./token-label";
-
-export interface TextToken {
-  /** The text that is complete with this token; empty if a character goes on. */
-  text: string;
-  /** The token on its own, as in lists. */
-  label: string;
-  /** The probability that the model gave it; null where nothing was predicted. */
-  probability: number | null;
-  generated: boolean;
-}
+import { formatPercent } from "./format";
+import { visible, type TextToken } from "./tokens";
 
 interface Props {
-  tokens: TextToken[];
+  label: string;
+  tokens: readonly TextToken[];
   selected: number | null;
   onSelect: (index: number) => void;
-  label: string;
+  onHover: (index: number | null) => void;
+  /** Color the tokens by these weights from 0 to 1, instead of by how surprising the generated ones were. */
+  weights?: ArrayLike<number>;
 }
 
-export function TokenText({ tokens, selected, onSelect, label }: Props) {
+export function TokenText({ label, tokens, selected, onSelect, onHover, weights }: Props) {
   const list = useRef<HTMLDivElement>(null);
   const move = (event: KeyboardEvent) => {
     const last = tokens.length - 1;
-    const current = selected ?? 0;
-    const targets: Record<string, number> = { ArrowRight: current + 1, ArrowDown: current + 1, ArrowLeft: current - 1, ArrowUp: current - 1, Home: 0, End: last };
-    const target = targets[event.key];
-    if (target === undefined) return;
+    const steps: Record<string, number> = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: 10, ArrowUp: -10, Home: -last, End: last };
+    const step = steps[event.key];
+    if (step === undefined) return;
     event.preventDefault();
-    const next = Math.min(Math.max(target, 0), last);
+    const next = Math.min(Math.max((selected ?? 0) + step, 0), last);
     onSelect(next);
     (list.current?.children[next] as HTMLElement | undefined)?.focus();
   };
+  if (tokens.length === 0) return null;
   return (
-    <div class="token-text" role="listbox" aria-label={label} aria-orientation="horizontal" ref={list} onKeyDown={move}>
-      {tokens.map((token, index) => (
-        <span
-          key={index}
-          role="option"
-          aria-selected={index === selected}
-          aria-label={describe(token)}
-          tabIndex={index === (selected ?? 0) ? 0 : -1}
-          class={`${token.generated ? "generated" : ""} ${token.text === "" ? "part" : ""}`}
-          style={{ "--p": token.probability ?? 0 }}
-          title={describe(token)}
-          onClick={() => onSelect(index)}
-        >
-          {token.text}
-        </span>
-      ))}
+    <div
+      class={weights ? "token-text weighted" : "token-text"}
+      role="listbox"
+      aria-label={label}
+      aria-orientation="horizontal"
+      ref={list}
+      onKeyDown={move}
+      onPointerLeave={() => onHover(null)}
+    >
+      {tokens.map((token, i) => {
+        const share = weights ? (weights[i] ?? 0) : token.probability;
+        const described = share === undefined ? visible(token) : t("model.token.share", { token: visible(token), share: formatPercent(share) });
+        const shown = token.shown ?? token.text;
+        return (
+          <span
+            key={i}
+            role="option"
+            aria-selected={i === selected}
+            aria-label={described}
+            title={described}
+            tabIndex={i === (selected ?? 0) ? 0 : -1}
+            class={`${token.generated ? "generated" : ""} ${shown === "" ? "part" : ""}`}
+            style={{ "--mark": weights ? Math.sqrt(share!) : surprise(share) }}
+            onClick={() => onSelect(i)}
+            onPointerEnter={() => onHover(i)}
+          >
+            {shown.split(/(?=\n)/).map((line) => (line.startsWith("\n") ? [<i class="break" />, line] : line))}
+          </span>
+        );
+      })}
     </div>
   );
 }
 
-function describe(token: TextToken): string {
-  const shown = visible(token.text || token.label);
-  return token.probability === null ? shown : t("model.token", { token: shown, probability: formatProbability(token.probability) });
-}
+/** How surprising a token was, from 0 to 1 for eight bits and more. */
+const surprise = (share: number | undefined) => (share === undefined ? 0 : Math.min(1, -Math.log2(share) / 8));

@@ -2,18 +2,11 @@
 import { generate, Sequence, type FinishReason } from "../model/generate";
 import { DecodeStream } from "../model/tokenizer";
 import type { Loaded } from "./load";
+import { generationSettings, type Options } from "./settings";
 
-interface Options {
+interface Request extends Options {
   /** A text, or token ids. An empty prompt starts a new document. */
   prompt?: string | number[];
-  max_new_tokens?: number;
-  temperature?: number;
-  top_k?: number | null;
-  top_p?: number | null;
-  min_p?: number | null;
-  repetition_penalty?: number;
-  seed?: number | string;
-  sample?: number;
 }
 
 interface Generated {
@@ -35,22 +28,12 @@ export function programmable({ model, tokenizer }: Loaded) {
       while (sequence.pending > 0) sequence.advance();
       return [...sequence.logits()];
     },
-    generate: (options: Options = {}): Generated => {
-      const prompt = typeof options.prompt === "string" ? tokenizer.encode(options.prompt) : (options.prompt ?? []);
+    generate: (request: Request = {}): Generated => {
+      const prompt = typeof request.prompt === "string" ? tokenizer.encode(request.prompt) : (request.prompt ?? []);
       const sequence = new Sequence(model, prompt.length ? prompt : [tokenizer.eos], tokenizer.vocabSize, tokenizer.eos);
-      const settings = {
-        maxNewTokens: options.max_new_tokens ?? 256,
-        temperature: options.temperature ?? 1,
-        topK: options.top_k ?? null,
-        topP: options.top_p ?? null,
-        minP: options.min_p ?? null,
-        repetitionPenalty: options.repetition_penalty ?? 1,
-        seed: BigInt(options.seed ?? 0),
-        sample: options.sample ?? 0,
-      };
       const stream = new DecodeStream(tokenizer);
       const result: Generated = { text: "", tokens: [], finish_reason: null };
-      for (const step of generate(sequence, settings, tokenizer.eos)) {
+      for (const step of generate(sequence, generationSettings(request), tokenizer.eos)) {
         if (step === null) continue;
         if (step.token !== null) {
           result.tokens.push(step.token);

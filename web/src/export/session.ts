@@ -4,25 +4,15 @@ import type { Cache } from "../model/gpt";
 import { generate, Sequence, type FinishReason, type GenerationSettings } from "../model/generate";
 import { samplingProbabilities, softmax, sortByProbability } from "../model/sampling";
 import { DecodeStream, tokenLabel, type Tokenizer } from "../model/tokenizer";
-import type { TextToken } from "../components/token-text";
+import type { Alternative, TextToken } from "../components/tokens";
 import type { Loaded } from "./load";
 
 const ALTERNATIVES = 8;
 const PAINT_MILLISECONDS = 25;
 
-export interface Alternative {
-  token: number;
-  label: string;
-  /** The probability that the model gives it, and the one with the sampling settings. */
-  model: number;
-  sampling: number;
-}
-
 export interface SessionToken extends TextToken {
-  token: number;
   /** The first token that the model saw when it predicted this one. */
   windowStart: number;
-  alternatives: Alternative[];
 }
 
 /** The tokens that the model saw together: the index of the first, and what it computed for them. */
@@ -62,8 +52,8 @@ export class Session {
     if (this.window?.start !== start) {
       const cache = this.loaded.model.newCache(this.loaded.model.config.context);
       const end = tokens.findLastIndex((token) => token.windowStart === start);
-      for (const { token } of tokens.slice(start, end + 1).slice(0, this.loaded.model.config.context)) {
-        this.loaded.model.advance(token, cache);
+      for (const { id } of tokens.slice(start, end + 1).slice(0, this.loaded.model.config.context)) {
+        this.loaded.model.advance(id, cache);
       }
       this.window = { start, cache };
     }
@@ -126,25 +116,22 @@ export class Session {
   /** How likely the model found the next token of the prompt. */
   private predictPromptToken(sequence: Sequence, shown: SessionToken[], settings: GenerationSettings): void {
     const next = sequence.windowStart + sequence.cache.length;
-    if (shown[next]?.probability !== null) return; // already known: the window was restarted
+    if (!shown[next] || shown[next].probability !== undefined) return; // already known: the window was restarted
     const { tokenizer } = this.loaded;
-    shown[next] = { ...shown[next], ...prediction(tokenizer, sequence.logits(), shown[next].token, sequence, settings) };
+    shown[next] = { ...shown[next], ...prediction(tokenizer, sequence.logits(), shown[next].id, sequence, settings) };
   }
 }
 
-function shownToken(tokenizer: Tokenizer, token: number, text: string, windowStart: number): SessionToken {
-  const label = token === tokenizer.eos ? "⟨start⟩" : tokenLabel(tokenizer, token); // only an empty prompt has it
-  const shown = token === tokenizer.eos ? label : text;
-  return { token, windowStart, text: shown, label, probability: null, generated: false, alternatives: [] };
+function shownToken(tokenizer: Tokenizer, id: number, text: string, windowStart: number): SessionToken {
+  if (id === tokenizer.eos) return { id, windowStart, text: "⟨start⟩" }; // only an empty prompt has it
+  return { id, windowStart, text: tokenLabel(tokenizer, id), shown: text };
 }
 
 function prediction(tokenizer: Tokenizer, logits: Float64Array, token: number, sequence: Sequence, settings: GenerationSettings) {
   const probabilities = softmax(logits);
-  const sampling = samplingProbabilities(logits, settings, sequence.seen);
+  const sampled = samplingProbabilities(logits, settings, sequence.seen);
   const top = sortByProbability(probabilities).slice(0, ALTERNATIVES);
   const listed = top.includes(token) ? top : [...top.slice(0, -1), token];
-  return {
-    probability: probabilities[token]!,
-    alternatives: listed.map((one) => ({ token: one, label: tokenLabel(tokenizer, one), model: probabilities[one]!, sampling: sampling[one]! })),
-  };
+  const alternatives = listed.map((id): Alternative => ({ id, text: tokenLabel(tokenizer, id), probability: probabilities[id]!, sampled: sampled[id]! }));
+  return { probability: probabilities[token]!, alternatives };
 }

@@ -16,8 +16,9 @@ from normscope.inspection.draw import draw_block_of
 from normscope.inspection.module_values import ModuleValues, module_values
 from normscope.models.gpt import GPT, GPTConfig
 from normscope.models.presets import PRESETS, preset
-from normscope.studio.endpoints import Endpoint
+from normscope.studio.endpoints import Endpoint, Name, NoArguments
 from normscope.studio.state import Studio
+from normscope.studio.token_text import token_text
 
 SIZE = {"width": 64, "heads": 4, "depth": 2, "context": 128}
 """Presets are shown small: the parts and their order are the same, and the numbers fit on a screen."""
@@ -37,14 +38,14 @@ class BlockRequest(msgspec.Struct, forbid_unknown_fields=True):
         settings: Settings that replace those of a preset: wiring, norm, activation, ...
     """
 
-    model: str
+    model: Name
     text: str = "Once upon a time"
     position: int = -1
     block: int = 0
     settings: dict[str, str | int | None] = {}
 
 
-def options(studio: Studio, request: dict[str, Any]) -> dict[str, object]:
+def options(studio: Studio, request: NoArguments) -> dict[str, object]:
     """What can be chosen."""
     return {
         "presets": list(PRESETS),
@@ -71,7 +72,7 @@ def block(studio: Studio, request: BlockRequest) -> dict[str, object]:
         "config": {name: _shown(value) for name, value in dataclasses.asdict(model.config).items()},
         "blocks": len(model.blocks),
         "parameters": sum(weight.numel() for weight in model.blocks[0].parameters()),
-        "tokens": [tokenizer.decode([token]) for token in tokens],
+        "tokens": [token_text(tokenizer, token) for token in tokens],
         "parts": [_part(one) for one in values],
         "changes": _changes(model.config, request),
     }

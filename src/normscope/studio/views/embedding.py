@@ -12,8 +12,9 @@ from normscope.data.tokenizers import ByteTokenizer, CharacterTokenizer, Tokeniz
 from normscope.errors import ConfigError
 from normscope.learning.lesson import seeded
 from normscope.models.vit import ViT, ViTConfig
-from normscope.studio.endpoints import Endpoint
+from normscope.studio.endpoints import Endpoint, Name, NoArguments
 from normscope.studio.state import Studio
+from normscope.studio.token_text import token_text
 
 MAX_LINES, MAX_TOKENS = 8, 48
 """Sequences in the batch, and tokens in a sequence."""
@@ -26,10 +27,6 @@ CHANNELS = 3
 Brightness = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
-class Nothing(msgspec.Struct, forbid_unknown_fields=True):
-    """A request without arguments."""
-
-
 class TextRequest(msgspec.Struct, forbid_unknown_fields=True):
     """Lines of text, each a sequence of the batch.
 
@@ -40,7 +37,7 @@ class TextRequest(msgspec.Struct, forbid_unknown_fields=True):
 
     text: Annotated[str, msgspec.Meta(max_length=1000)]
     tokenizer: Literal["characters", "bytes", "run"] = "characters"
-    run: Annotated[str, msgspec.Meta(max_length=200)] = ""
+    run: Name = ""
 
 
 class ImageRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -57,7 +54,7 @@ class ImageRequest(msgspec.Struct, forbid_unknown_fields=True):
     pixels: Annotated[list[Brightness], msgspec.Meta(max_length=CHANNELS * 16**2)] | None = None
 
 
-def tokenizers(studio: Studio, request: Nothing) -> dict[str, Any]:
+def tokenizers(studio: Studio, request: NoArguments) -> dict[str, Any]:
     """What the page offers: the tokenizers of the runs besides those that are built in, and the limits."""
     return {"runs": studio.run_names(), "max_lines": MAX_LINES, "max_tokens": MAX_TOKENS}
 
@@ -82,13 +79,13 @@ def text(studio: Studio, request: TextRequest) -> dict[str, Any]:
     x = torch.nn.functional.embedding(ids, weight)
     picked = ids.unique().tolist()
     return {
-        "tokens": [[_shown_token(tokenizer, token) for token in row.tolist()] for row in sequences],
+        "tokens": [[token_text(tokenizer, token) for token in row.tolist()] for row in sequences],
         "ids": ids,
         "mask": mask,
         "pad": pad,
         "vocab_size": weight.shape[0],
         "width": weight.shape[1],
-        "rows": [{"id": id, "token": _shown_token(tokenizer, id), "vector": weight[id, :shown]} for id in picked],
+        "rows": [{"id": id, "token": token_text(tokenizer, id), "vector": weight[id, :shown]} for id in picked],
         "x": x[:, :, :shown],
         "shape": x.shape,
     }
@@ -105,17 +102,6 @@ def _tokenizer_and_table(studio: Studio, request: TextRequest, lines: list[str])
 @functools.lru_cache(maxsize=64)
 def _new_table(vocab_size: int) -> Tensor:
     return seeded(lambda: Embedding(vocab_size, NEW_WIDTH)).weight.detach()
-
-
-def _shown_token(tokenizer: Tokenizer, token: int) -> str:
-    """The text of a token; a part of a character as its bytes, and a special token by its name."""
-    content = tokenizer.token_bytes[token] if token < tokenizer.vocab_size else b""
-    if not content:
-        return next((name for name, id in tokenizer.special_tokens.items() if id == token), "")
-    try:
-        return content.decode()
-    except UnicodeDecodeError:
-        return "".join(f"\\x{byte:02x}" for byte in content)
 
 
 def image(studio: Studio, request: ImageRequest) -> dict[str, Any]:

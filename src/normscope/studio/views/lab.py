@@ -1,7 +1,6 @@
 """The tab "Lab": claims, verdicts and figures; run a claim and watch."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import msgspec
 
@@ -11,7 +10,7 @@ from normscope.lab.commands import list_claims
 from normscope.lab.report.describe import ClaimReport, format_interval
 from normscope.lab.results.outcome import Outcome
 from normscope.render.chart import draw_chart
-from normscope.studio.endpoints import Endpoint
+from normscope.studio.endpoints import Endpoint, Name, NoArguments
 from normscope.studio.jobs import Job, watch
 from normscope.studio.state import Studio
 
@@ -21,17 +20,16 @@ _KIND = "lab"
 class ClaimRequest(msgspec.Struct, forbid_unknown_fields=True):
     """A claim, by its name."""
 
-    name: str
+    name: Name
 
 
-class RunRequest(msgspec.Struct, forbid_unknown_fields=True):
+class RunRequest(ClaimRequest, forbid_unknown_fields=True):
     """A claim to test."""
 
-    name: str
     seeds: int | None = None
 
 
-def claims(studio: Studio, request: dict[str, Any]) -> list[dict[str, object]]:
+def claims(studio: Studio, request: NoArguments) -> list[dict[str, object]]:
     """All claims with their verdicts."""
     return [_summary(studio, claim, outcome) for claim, outcome in list_claims(studio.lab)]
 

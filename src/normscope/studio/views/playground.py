@@ -10,7 +10,6 @@ import torch
 from msgspec import Meta
 
 from normscope.data.tokenizers import Tokenizer
-from normscope.data.tokenizers.base import EOS_TOKEN
 from normscope.errors import ConfigError, NormscopeError
 from normscope.generate.config import GenerationConfig
 from normscope.generate.sampling import FloatArray, probabilities
@@ -20,9 +19,9 @@ from normscope.inspection.residual_lens import residual_lens
 from normscope.models.gpt import GPT
 from normscope.runs.run import Run
 from normscope.runs.sample import TEMPERATURE
-from normscope.studio.endpoints import Endpoint
+from normscope.studio.endpoints import Endpoint, Name, NoArguments
 from normscope.studio.state import Studio
-from normscope.studio.views.runs import NoArguments, RunName
+from normscope.studio.token_text import token_text
 
 MAX_NEW_TOKENS = 512
 MAX_PROMPT = 20_000
@@ -40,7 +39,7 @@ TokenList = Annotated[list[Annotated[int, Meta(ge=0, lt=2**31)]], Meta(min_lengt
 class ModelRequest(msgspec.Struct, forbid_unknown_fields=True):
     """A checkpoint of a run: "best", "last" or a step."""
 
-    run: RunName
+    run: Name
     checkpoint: Annotated[str, Meta(max_length=16)] = "best"
 
 
@@ -161,9 +160,7 @@ def _top(values: FloatArray, count: int) -> list[int]:
 
 
 def _token(tokenizer: Tokenizer, token: int) -> dict[str, Any]:
-    """A token as the page shows it; bytes that are no character on their own become escapes such as \\xe4."""
-    text = tokenizer.token_bytes[token].decode("utf-8", "backslashreplace")
-    return {"id": token, "text": text or EOS_TOKEN, "special": not text}
+    return {"id": token, "text": token_text(tokenizer, token)}
 
 
 ENDPOINTS: dict[str, Endpoint] = {

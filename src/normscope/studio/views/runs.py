@@ -1,5 +1,6 @@
 """The tab "Runs": the runs of the folder, training live, and starting, stopping and resuming it."""
 
+import functools
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
@@ -23,10 +24,10 @@ from normscope.runs.report.page import report_html
 from normscope.runs.report.run_record import RunRecord, read_run_record
 from normscope.runs.run import Run, is_run
 from normscope.storage.lock import is_locked
-from normscope.studio.endpoints import Endpoint, describe
+from normscope.studio.endpoints import Endpoint, Name, NoArguments, describe, upload_route
 from normscope.studio.jobs import Job
 from normscope.studio.state import UPLOADS, Studio
-from normscope.studio.uploads import MAX_UPLOAD, UploadName, upload_path, upload_route
+from normscope.studio.uploads import MAX_UPLOAD, UploadName, store, upload_path
 from normscope.training.recipes import RECIPES, recipe
 
 POLL_SECONDS = 0.25
@@ -36,25 +37,20 @@ HEARTBEAT_SECONDS = 1.0
 REPORT_POLICY = "sandbox allow-scripts; default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 """A report's own policy allows its one script only. Here it also loses the studio's origin, and so its token."""
 
-RunName = Annotated[str, Meta(min_length=1, max_length=200)]
 NewName = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9_-]{0,39}\Z")]
 Size = Annotated[int, Meta(ge=1, le=10_000_000)]
-
-
-class NoArguments(msgspec.Struct, forbid_unknown_fields=True):
-    """A request without arguments."""
 
 
 class RunRequest(msgspec.Struct, forbid_unknown_fields=True):
     """A run, by name."""
 
-    run: RunName
+    run: Name
 
 
 class FollowRequest(msgspec.Struct, forbid_unknown_fields=True):
     """A run to follow, and how much of it the page has."""
 
-    run: RunName
+    run: Name
     position: MetricsPosition = MetricsPosition()
 
 
@@ -86,7 +82,7 @@ class StartRequest(msgspec.Struct, forbid_unknown_fields=True):
 class ResumeRequest(msgspec.Struct, forbid_unknown_fields=True):
     """A run to continue, and the number of steps to extend it to."""
 
-    run: RunName
+    run: Name
     steps: Size | None = None
 
 
@@ -253,7 +249,8 @@ def plain_routes(studio: Studio) -> list[BaseRoute]:
             return Response(str(error), 404, media_type="text/plain")
         return HTMLResponse(page, headers={"Content-Security-Policy": REPORT_POLICY})
 
-    return [Route("/report/{run}", report), upload_route(studio)]
+    upload = upload_route("runs/upload", MAX_UPLOAD, functools.partial(store, studio))
+    return [Route("/report/{run}", report), upload]
 
 
 ENDPOINTS: dict[str, Endpoint] = {

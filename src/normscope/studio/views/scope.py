@@ -19,7 +19,7 @@ from normscope.learning.worked_norm import (
 from normscope.ops.norm import reference
 from normscope.ops.norm.statistic import StatisticName
 from normscope.scope import Plan
-from normscope.studio.endpoints import Endpoint
+from normscope.studio.endpoints import Endpoint, NoArguments
 from normscope.studio.state import Studio
 
 MAX_SIZE = 16
@@ -29,10 +29,6 @@ SEED = 0
 Number = Annotated[float, msgspec.Meta(ge=-1e6, le=1e6)]
 Size = Annotated[int, msgspec.Meta(ge=1, le=MAX_SIZE)]
 Edits = Annotated[dict[int, Number], msgspec.Meta(max_length=MAX_VALUES)]
-
-
-class Nothing(msgspec.Struct, forbid_unknown_fields=True):
-    """A request without arguments."""
 
 
 class ScopeRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -69,7 +65,7 @@ class LayoutsRequest(msgspec.Struct, forbid_unknown_fields=True):
     norm: NormName
 
 
-def norms(studio: Studio, request: Nothing) -> dict[str, Any]:
+def norms(studio: Studio, request: NoArguments) -> dict[str, Any]:
     """What the page offers: the named norms, and the layouts with their scopes."""
     return {
         "norms": [{"name": name, "title": layer_title(name)} for name in get_args(NormName)],

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import msgspec
 from starlette.concurrency import run_in_threadpool
@@ -22,10 +21,11 @@ from normscope.diagnostics.record_json import load_record
 from normscope.errors import ConfigError, NormscopeError
 from normscope.inspection.xray import XrayResult, xray_target
 from normscope.models.presets import PRESETS
-from normscope.studio.endpoints import Endpoint, TooLargeError, encode, error_response, finite, read_body
+from normscope.storage.json_files import MIB
+from normscope.studio.endpoints import Endpoint, Name, NoArguments, error_response, finite, upload_route
 from normscope.studio.state import Studio
 
-MAX_UPLOAD = 32 * 2**20
+MAX_UPLOAD = 32 * MIB
 MAX_RECORDS = 16
 """Records that the server keeps; older ones are dropped."""
 
@@ -41,7 +41,7 @@ class KeptRecord:
 class XrayRequest(msgspec.Struct, forbid_unknown_fields=True):
     """What to x-ray: a preset, or `run:NAME`."""
 
-    target: str
+    target: Name
     checkpoint: str = "best"
     step: bool = False
 
@@ -75,7 +75,7 @@ class _Records:
 _RECORDS = _Records()
 
 
-def options(studio: Studio, request: dict[str, Any]) -> dict[str, object]:
+def options(studio: Studio, request: NoArguments) -> dict[str, object]:
     """What can be x-rayed."""
     return {"presets": list(PRESETS), "runs": studio.run_names()}
 
@@ -142,7 +142,7 @@ def _describe(label: str, result: XrayResult) -> dict[str, object]:
 
 
 def plain_routes(studio: Studio) -> Sequence[BaseRoute]:
-    """`GET /xray/KEY`: the whole report. `POST /upload/xray`: a saved record."""
+    """`GET /xray/KEY`: the whole report. `POST /api/xray/upload`: a saved record."""
 
     async def report(request: Request) -> Response:
         try:
@@ -150,16 +150,7 @@ def plain_routes(studio: Studio) -> Sequence[BaseRoute]:
         except NormscopeError as error:
             return error_response(error, 404)
 
-    async def upload(request: Request) -> Response:
-        try:
-            data = await read_body(request, MAX_UPLOAD)
-            return Response(encode(await run_in_threadpool(_read, data)), media_type="application/json")
-        except TooLargeError as error:
-            return error_response(error, 413)
-        except NormscopeError as error:
-            return error_response(error, 400)
-
-    return [Route("/xray/{key}", report), Route("/upload/xray", upload, methods=["POST"])]
+    return [Route("/xray/{key}", report), upload_route("xray/upload", MAX_UPLOAD, _read)]
 
 
 def _read(data: bytes) -> dict[str, object]:

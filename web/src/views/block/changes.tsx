@@ -1,5 +1,5 @@
 /** What the chosen settings change in the preset's block. */
-import { t } from "../../i18n";
+import { formatInteger, t } from "../../i18n";
 import type { BlockChanges } from "./types";
 
 export function Changes({ changes }: { changes: BlockChanges }) {
@@ -16,8 +16,8 @@ export function Changes({ changes }: { changes: BlockChanges }) {
         ))}
         <li>
           {before === after
-            ? t("block.sameParameters", { count: after.toLocaleString() })
-            : t("block.parameters", { before: before.toLocaleString(), after: after.toLocaleString() })}
+            ? t("block.sameParameters", { count: formatInteger(after) })
+            : t("block.parameters", { before: formatInteger(before), after: formatInteger(after) })}
         </li>
       </ul>
     </div>

@@ -1,7 +1,11 @@
 /** The residual stream of a preset or a run: choose a part to see its formula, its code and its numbers on a token. */
 import "./block.css";
 import { useComputed, useSignal } from "@preact/signals";
+import { Choice } from "../../components/choice";
 import { ErrorBox } from "../../components/error-box";
+import { IndexSelect } from "../../components/index-select";
+import { TargetSelect } from "../../components/target-select";
+import { visible } from "../../components/tokens";
 import { useResult } from "../../components/use-result";
 import { t } from "../../i18n";
 import { Changes } from "./changes";
@@ -44,23 +48,13 @@ export default function BlockView() {
       <h1>{t("block.title")}</h1>
       <p class="faint">{t("block.intro")}</p>
       <form class="row panel" onSubmit={(event) => event.preventDefault()}>
-        <label class="field">
-          {t("block.model")}
-          <select value={model.value} onChange={(event) => choose(event.currentTarget.value)}>
-            <optgroup label={t("block.presets")}>
-              {(options.value.data?.presets ?? [model.value]).map((name) => (
-                <option key={name}>{name}</option>
-              ))}
-            </optgroup>
-            <optgroup label={t("block.runs")}>
-              {options.value.data?.runs.map((name) => (
-                <option key={name} value={`run:${name}`}>
-                  {name}
-                </option>
-              ))}
-            </optgroup>
-          </select>
-        </label>
+        <TargetSelect
+          label={t("block.model")}
+          value={model.value}
+          runs={{ label: t("block.runs"), names: options.value.data?.runs ?? [] }}
+          presets={{ label: t("block.presets"), names: options.value.data?.presets ?? [model.value] }}
+          onChange={choose}
+        />
         {SETTINGS.map((name) => (
           <label key={name} class="field">
             {t(`block.${name}`)}
@@ -92,16 +86,7 @@ export default function BlockView() {
           />
         </label>
         {data && data.blocks > 1 && (
-          <label class="field">
-            {t("block.block")}
-            <select value={block.value} onChange={(event) => (block.value = Number(event.currentTarget.value))}>
-              {Array.from({ length: data.blocks }, (_, i) => (
-                <option key={i} value={i}>
-                  {i + 1}
-                </option>
-              ))}
-            </select>
-          </label>
+          <IndexSelect label={t("model.block")} count={data.blocks} value={block.value} onChange={(index) => (block.value = index)} />
         )}
       </form>
       <ErrorBox error={error} />
@@ -109,10 +94,17 @@ export default function BlockView() {
         <>
           <p class="formula mono">{data.formula}</p>
           {data.changes && <Changes changes={data.changes} />}
-          <Tokens tokens={data.tokens} selected={position.value} onSelect={(index) => (position.value = index)} />
-          <div class="block-parts">
+          <div class="block-tokens">
+            <Choice
+              label={t("block.tokens")}
+              value={String(position.value < 0 ? data.tokens.length + position.value : position.value)}
+              options={data.tokens.map((text, i) => ({ value: String(i), label: visible({ text }) }))}
+              onChange={(index) => (position.value = Number(index))}
+            />
+          </div>
+          <div class="halves">
             <Diagram svg={data.svg} selected={shown?.name ?? ""} onSelect={(name) => (part.value = name)} />
-            <div class="panel">
+            <div class="panel sticky">
               <label class="field">
                 {t("block.part")}
                 <select value={shown?.name} onChange={(event) => (part.value = event.currentTarget.value)}>
@@ -135,16 +127,3 @@ export default function BlockView() {
 
 const names = (choices: string[] | Record<string, string> | undefined) =>
   Array.isArray(choices) ? choices : Object.keys(choices ?? {});
-
-function Tokens(props: { tokens: string[]; selected: number; onSelect: (index: number) => void }) {
-  const selected = props.selected < 0 ? props.tokens.length + props.selected : props.selected;
-  return (
-    <div class="tokens" role="group" aria-label={t("block.tokens")}>
-      {props.tokens.map((token, index) => (
-        <button key={index} type="button" aria-pressed={index === selected} onClick={() => props.onSelect(index)}>
-          {token.replaceAll(" ", "␣").replaceAll("\n", "⏎")}
-        </button>
-      ))}
-    </div>
-  );
-}

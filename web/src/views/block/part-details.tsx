@@ -1,4 +1,5 @@
 /** A part of the block: formula, settings, parameters, its input and output for the chosen token, and its code. */
+import { formatNumber } from "../../components/format";
 import { t } from "../../i18n";
 import type { Part, Vector } from "./types";
 
@@ -24,7 +25,7 @@ export function PartDetails({ part }: { part: Part }) {
       {part.code && (
         <details>
           <summary>{t("block.code")}</summary>
-          <pre class="code scroll" tabIndex={0}>
+          <pre class="box" tabIndex={0}>
             {part.code}
           </pre>
         </details>
@@ -40,7 +41,7 @@ function VectorStrip({ title, vector }: { title: string; vector: Vector | null }
   return (
     <figure class="vector">
       <figcaption>
-        {title} <span class="faint">{t("block.stats", { size: vector.size, mean: show(vector.mean), rms: show(vector.rms) })}</span>
+        {title} <span class="faint">{t("block.stats", { size: vector.size, mean: formatNumber(vector.mean, 3), rms: formatNumber(vector.rms, 3) })}</span>
       </figcaption>
       <svg viewBox={`0 0 ${vector.values.length} 40`} preserveAspectRatio="none" role="img" aria-label={label(vector)}>
         <line x1="0" x2={vector.values.length} y1="20" y2="20" />
@@ -49,10 +50,9 @@ function VectorStrip({ title, vector }: { title: string; vector: Vector | null }
           return <rect key={i} class={value < 0 ? "low" : "high"} x={i + 0.1} width="0.8" y={value < 0 ? 20 : 20 - height} height={height} />;
         })}
       </svg>
-      <p class="mono faint first">{vector.values.slice(0, 8).map(show).join("  ")} …</p>
+      <p class="mono faint first">{vector.values.slice(0, 8).map((value) => formatNumber(value, 3)).join("  ")} …</p>
     </figure>
   );
 }
 
-const show = (value: number | null) => (value === null ? "?" : Number(value).toPrecision(3));
-const label = (vector: Vector) => t("block.range", { low: show(vector.min), high: show(vector.max) });
+const label = (vector: Vector) => t("block.range", { low: formatNumber(vector.min, 3), high: formatNumber(vector.max, 3) });

@@ -2,9 +2,9 @@
 import { useComputed, useSignal } from "@preact/signals";
 import { Choice } from "../../components/choice";
 import { ErrorBox } from "../../components/error-box";
+import { formatFixed } from "../../components/format";
 import { useResult } from "../../components/use-result";
 import { t } from "../../i18n";
-import { fixed } from "../scope/cells";
 import { colorAt, paint } from "./pixels";
 import { PixelEditor } from "./pixel-editor";
 import type { ImagePatches } from "./types";
@@ -159,7 +159,7 @@ function PatchValues({ image, patch }: { image: ImagePatches; patch: number }) {
                 c={channel} {name}
               </th>
               {image.patches[patch]!.slice(channel * perChannel, (channel + 1) * perChannel).map((value, i) => (
-                <td key={i}>{fixed(value)}</td>
+                <td key={i}>{formatFixed(value)}</td>
               ))}
             </tr>
           ))}

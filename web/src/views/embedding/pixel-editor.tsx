@@ -1,7 +1,7 @@
 /** The image, with its patches apart from each other. Click, drag, or press Enter to paint a pixel. */
 import { useSignal } from "@preact/signals";
+import { neighbor } from "../../components/cells";
 import { t } from "../../i18n";
-import { neighbor } from "../scope/cells";
 import { colorAt, patchOfPixel } from "./pixels";
 import type { ImagePatches } from "./types";
 

@@ -2,19 +2,17 @@
 import { useComputed, useSignal, type Signal } from "@preact/signals";
 import { Choice } from "../../components/choice";
 import { ErrorBox } from "../../components/error-box";
+import { visible } from "../../components/tokens";
 import { useResult } from "../../components/use-result";
 import { t } from "../../i18n";
-import { TokenGrid, visible } from "./token-grid";
+import { TokenGrid } from "./token-grid";
 import type { Place, TextBatch, Tokenizers } from "./types";
 import { VectorTable } from "./vector-table";
 
 export function TextSection() {
   const text = useSignal(t("embedding.example"));
   const tokenizer = useSignal("characters");
-  const offer = useResult<Tokenizers>(
-    "embedding/tokenizers",
-    useComputed(() => ({})),
-  ).value;
+  const offer = useResult<Tokenizers>("embedding/tokenizers", useSignal({})).value;
   const request = useComputed(() => {
     const [kind, run] = tokenizer.value.split(/:(.*)/s);
     return { text: text.value, tokenizer: kind, run: run ?? "" };
@@ -84,7 +82,7 @@ function Batch({ batch, isNew }: { batch: TextBatch; isNew: boolean }) {
             key: row.id,
             heading: (
               <>
-                {row.id} <b>{visible(row.token)}</b>
+                {row.id} <b>{visible({ text: row.token })}</b>
               </>
             ),
             vector: row.vector,
@@ -105,7 +103,7 @@ function Batch({ batch, isNew }: { batch: TextBatch; isNew: boolean }) {
             width={batch.width}
             rows={sequence.map((vector, s) => ({
               key: s,
-              heading: batch.mask[b]![s] ? visible(batch.tokens[b]![s]!) : t("embedding.pad"),
+              heading: batch.mask[b]![s] ? visible({ text: batch.tokens[b]![s]! }) : t("embedding.pad"),
               vector,
               padding: !batch.mask[b]![s],
             }))}

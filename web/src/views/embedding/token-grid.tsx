@@ -1,11 +1,9 @@
 /** The tokens of a batch as a table (B, S): the text and the id of each, and padding. */
 import { useRef } from "preact/hooks";
+import { neighbor } from "../../components/cells";
+import { visible } from "../../components/tokens";
 import { t } from "../../i18n";
-import { neighbor } from "../scope/cells";
 import type { Place, TextBatch } from "./types";
-
-/** A token with its spaces made visible. */
-export const visible = (token: string) => token.replaceAll(" ", "␣").replaceAll("\n", "⏎").replaceAll("\t", "⇥");
 
 export function TokenGrid({ batch, at, onMove }: { batch: TextBatch; at: Place; onMove: (changes: Partial<Place>) => void }) {
   const root = useRef<HTMLDivElement>(null);
@@ -43,7 +41,7 @@ export function TokenGrid({ batch, at, onMove }: { batch: TextBatch; at: Place; 
               <th scope="row">{b}</th>
               {row.map((id, s) => {
                 const isReal = batch.mask[b]![s]!;
-                const text = isReal ? visible(batch.tokens[b]![s]!) : t("embedding.pad");
+                const text = isReal ? visible({ text: batch.tokens[b]![s]! }) : t("embedding.pad");
                 const isChosen = b === at.b && s === at.s;
                 return (
                   <td key={s}>

@@ -1,6 +1,6 @@
 /** Vectors as rows of a table: numbers, tinted by their sign and size. */
 import type { ComponentChildren } from "preact";
-import { fixed } from "../scope/cells";
+import { formatFixed } from "../../components/format";
 
 export interface VectorRow {
   key: string | number;
@@ -52,7 +52,7 @@ export function VectorTable(props: {
                 class={props.isLit(i, d) ? "lit" : undefined}
                 style={`--strength: ${Math.round((Math.abs(value) / largest) * 42)}%; --tint: var(${value < 0 ? "--series-b" : "--series-a"})`}
               >
-                {fixed(value)}
+                {formatFixed(value)}
               </td>
             ))}
             {props.width > shown && <td class="more">…</td>}

@@ -2,6 +2,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { call, follow } from "../../api";
+import { CodeText } from "../../components/code-text";
 import { ErrorBox } from "../../components/error-box";
 import { useResult } from "../../components/use-result";
 import { t } from "../../i18n";
@@ -38,11 +39,13 @@ export function ClaimPanel({ name, onChange }: { name: string; onChange: () => v
       .catch((problem: unknown) => (error.value = problem));
   const running = job.value?.status === "running";
   return (
-    <article class="panel claim">
+    <article class="panel sticky claim">
       <ErrorBox error={claim.value.error ?? error.value} />
       {data && (
         <>
-          <h2>{data.statement}</h2>
+          <h2>
+            <CodeText text={data.statement} />
+          </h2>
           <p>
             <span class={`verdict ${data.status ?? ""}`}>{data.verdict ?? t("lab.none")}</span>{" "}
             {data.outdated && <span class="faint">{t("lab.outdated")}</span>}
@@ -56,12 +59,14 @@ export function ClaimPanel({ name, onChange }: { name: string; onChange: () => v
             </button>
           </div>
           {job.value && (
-            <pre class="output scroll" tabIndex={0} role="log" aria-label={t("lab.output")}>
+            <pre class="box" tabIndex={0} role="log" aria-label={t("lab.output")}>
               {lastLines(job.value.output)}
             </pre>
           )}
           {data.paragraphs.map((text, i) => (
-            <p key={i}>{text}</p>
+            <p key={i}>
+              <CodeText text={text} />
+            </p>
           ))}
           {data.charts.map((chart, i) => (
             // A chart is made by normscope's renderer, which escapes every label.
@@ -73,7 +78,9 @@ export function ClaimPanel({ name, onChange }: { name: string; onChange: () => v
                 <tbody>
                   {data.answers.map((one, i) => (
                     <tr key={i}>
-                      <th scope="row">{one.question}</th>
+                      <th scope="row">
+                        <CodeText text={one.question} />
+                      </th>
                       <td class="number">{one.interval}</td>
                       <td class={`verdict ${one.verdict}`}>{one.verdict}</td>
                     </tr>
@@ -86,7 +93,9 @@ export function ClaimPanel({ name, onChange }: { name: string; onChange: () => v
             {(["design", "rule", "source"] as const).map((part) => (
               <div key={part}>
                 <dt>{t(`lab.${part}`)}</dt>
-                <dd>{data[part]}</dd>
+                <dd>
+                  <CodeText text={data[part]} />
+                </dd>
               </div>
             ))}
           </dl>

@@ -2,6 +2,8 @@
 import "../../../../src/normscope/render/chart.css";
 import "./lab.css";
 import { useSignal } from "@preact/signals";
+import { Choice } from "../../components/choice";
+import { CodeText } from "../../components/code-text";
 import { ErrorBox } from "../../components/error-box";
 import { useResult } from "../../components/use-result";
 import { t } from "../../i18n";
@@ -25,20 +27,19 @@ export default function LabView() {
       <ErrorBox error={claims.value.error} />
       <div class="lab">
         <div>
-          <div class="row filters" role="group" aria-label={t("lab.filter")}>
-            {FILTERS.map((name) => (
-              <button key={name} type="button" aria-pressed={filter.value === name} onClick={() => (filter.value = name)}>
-                {t(`lab.${name}`)}
-              </button>
-            ))}
-          </div>
+          <Choice
+            label={t("lab.filter")}
+            value={filter.value}
+            options={FILTERS.map((value) => ({ value, label: t(`lab.${value}`) }))}
+            onChange={(value) => (filter.value = value)}
+          />
           <ul class="claims">
             {shown.map((one) => (
               <li key={one.name}>
-                <button type="button" aria-pressed={opened.value === one.name} onClick={() => (opened.value = one.name)}>
+                <button type="button" aria-current={opened.value === one.name ? "true" : undefined} onClick={() => (opened.value = one.name)}>
                   <span class="number">{one.number}</span>
                   <span>
-                    {one.statement}
+                    <CodeText text={one.statement} />
                     <small class={`verdict ${one.status ?? ""}`}>{one.verdict ?? t("lab.none")}</small>
                   </span>
                 </button>

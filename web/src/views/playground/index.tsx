@@ -1,19 +1,20 @@
 /** The tab "Playground": one prompt, one model or two side by side. */
-import { batch, signal, useSignal } from "@preact/signals";
+import { batch, signal, useSignal, type Signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { ErrorBox } from "../../components/error-box";
+import { PromptForm } from "../../components/prompt-form";
+import type { Sampling } from "../../components/sampling";
 import { useResult } from "../../components/use-result";
 import { t } from "../../i18n";
-import { ModelPanel, type Choice, type Go } from "./model-panel";
-import { SamplingSliders } from "./sampling";
-import type { Models, Sampling } from "./types";
+import { ModelPanel, type Go, type Source } from "./model-panel";
+import type { Models } from "./types";
 import "./playground.css";
 
 /** Kept while other tabs are open. */
 const prompt = signal("");
 const sampling = signal<Sampling | null>(null);
-const first = signal<Choice | null>(null);
-const second = signal<Choice | null>(null);
+const first = signal<Source | null>(null);
+const second = signal<Source | null>(null);
 
 export default function PlaygroundView() {
   const models = useResult<Models>("playground/models", useSignal({})).value;
@@ -23,13 +24,11 @@ export default function PlaygroundView() {
     if (models.data) choose(models.data);
   }, [models.data]);
   const data = models.data;
-  const start = (event: Event) => {
-    event.preventDefault();
+  const start = () =>
     batch(() => {
       running.value = second.value ? 2 : 1;
       go.value = { prompt: prompt.value, sampling: sampling.value! };
     });
-  };
   const stop = () => batch(() => ((running.value = 0), (go.value = null)));
   const ended = () => (running.value = Math.max(0, running.value - 1));
   return (
@@ -40,23 +39,24 @@ export default function PlaygroundView() {
       {data && data.models.length === 0 && <p class="panel">{t("playground.no_models")}</p>}
       {data && first.value && sampling.value && (
         <div class="playground">
-          <form class="panel" onSubmit={start}>
-            <label class="field">
-              {t("playground.prompt")}
-              <textarea rows={2} maxLength={data.limits.prompt} value={prompt.value} placeholder={t("playground.prompt_empty")}
-                onInput={(event) => (prompt.value = event.currentTarget.value)} />
+          <PromptForm
+            prompt={prompt}
+            sampling={sampling as Signal<Sampling>}
+            limits={data.limits}
+            running={running.value > 0}
+            onStart={start}
+            onStop={stop}
+          >
+            <label class="check">
+              <input
+                type="checkbox"
+                checked={second.value !== null}
+                disabled={running.value > 0}
+                onChange={(event) => (second.value = event.currentTarget.checked ? other(data, first.value!) : null)}
+              />
+              {t("playground.compare")}
             </label>
-            <SamplingSliders sampling={sampling.value} limits={data.limits} onChange={(changed) => (sampling.value = changed)} />
-            <div class="row">
-              <button class="primary" disabled={running.value > 0}>{t("playground.generate")}</button>
-              <button type="button" disabled={running.value === 0} onClick={stop}>{t("playground.stop")}</button>
-              <label class="check">
-                <input type="checkbox" checked={second.value !== null} disabled={running.value > 0}
-                  onChange={(event) => (second.value = event.currentTarget.checked ? other(data, first.value!) : null)} />
-                {t("playground.compare")}
-              </label>
-            </div>
-          </form>
+          </PromptForm>
           <div class={second.value ? "columns two" : "columns"}>
             <ModelPanel models={data} choice={first.value} onChoice={(choice) => (first.value = choice)} go={go.value} onEnd={ended} />
             {second.value && (
@@ -80,7 +80,7 @@ function choose({ models, defaults }: Models): void {
 }
 
 /** Something to compare with: another run, or the same one at its last checkpoint. */
-function other({ models }: Models, { run }: Choice): Choice {
+function other({ models }: Models, { run }: Source): Source {
   const different = models.find(({ name }) => name !== run);
   return different ? { run: different.name, checkpoint: "best" } : { run, checkpoint: "last" };
 }

@@ -2,16 +2,18 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { stream } from "../../api";
+import { NoPrediction } from "../../components/alternatives";
+import { AttentionPanel, type AttentionMap } from "../../components/attention";
 import { ErrorBox } from "../../components/error-box";
+import { LensPanel, type LensRow } from "../../components/lens";
+import type { Sampling } from "../../components/sampling";
+import { TextPanels } from "../../components/text-panels";
 import { useResult } from "../../components/use-result";
 import { t } from "../../i18n";
-import { Alternatives } from "./alternatives";
-import { Attention } from "./attention";
-import { Lens } from "./lens";
-import { TokenText } from "./tokens";
-import { visible, type GeneratedToken, type GenerateItem, type LensRow, type Model, type Models, type Sampling, type Token } from "./types";
+import type { GenerateItem, Model, Models, PlaygroundToken } from "./types";
 
-export interface Choice {
+/** A checkpoint of a run. */
+export interface Source {
   run: string;
   checkpoint: string;
 }
@@ -20,15 +22,15 @@ export type Go = { prompt: string; sampling: Sampling } | null;
 
 interface Props {
   models: Models;
-  choice: Choice;
-  onChoice: (choice: Choice) => void;
+  choice: Source;
+  onChoice: (choice: Source) => void;
   go: Go;
   onEnd: () => void;
 }
 
 export function ModelPanel({ models, choice, onChoice, go, onEnd }: Props) {
-  const tokens = useSignal<(Token | GeneratedToken)[]>([]);
-  const source = useSignal<Choice>(choice);
+  const tokens = useSignal<PlaygroundToken[]>([]);
+  const source = useSignal<Source>(choice);
   const selected = useSignal<number | null>(null);
   const notices = useSignal<string[]>([]);
   const error = useSignal<unknown>(null);
@@ -44,7 +46,7 @@ export function ModelPanel({ models, choice, onChoice, go, onEnd }: Props) {
         for await (const item of stream<GenerateItem>("playground/generate", { ...choice, prompt: go.prompt, ...go.sampling }, abort.signal)) {
           if ("prompt" in item) tokens.value = item.prompt;
           else if ("finish_reason" in item) notices.value = item.notices;
-          else tokens.value = [...tokens.value, item];
+          else tokens.value = [...tokens.value, { ...item, generated: true }];
         }
       } catch (problem) {
         if (!abort.signal.aborted) error.value = problem;
@@ -54,25 +56,29 @@ export function ModelPanel({ models, choice, onChoice, go, onEnd }: Props) {
     return () => abort.abort();
   }, [go]); // not when the choice changes: the text stays until the next press
   const last = tokens.value.length - 1;
-  const index = Math.min(selected.value ?? last, last);
+  const index = last < 0 ? null : Math.min(selected.value ?? last, last);
+  const onSelect = (chosen: number) => (selected.value = chosen);
+  const selection = { source: source.value, tokens: tokens.value, index };
   return (
     <section class="model-panel">
       <ModelChoice models={models.models} choice={choice} onChoice={onChoice} />
       <ErrorBox error={error.value} />
-      <Output tokens={tokens.value} index={index} onSelect={(i) => (selected.value = i)} />
-      {notices.value.map((notice) => <p key={notice} class="faint">{notice}</p>)}
-      {index >= 0 && (
-        <>
-          <LensPanel source={source.value} tokens={tokens.value} index={index} />
-          <AttentionPanel source={source.value} model={models.models.find((one) => one.name === source.value.run)} most={models.limits.map}
-            tokens={tokens.value} index={index} onSelect={(i) => (selected.value = i)} />
-        </>
-      )}
+      <div class="halves">
+        <TextPanels tokens={tokens.value} selected={index} onSelect={onSelect}>
+          {notices.value.map((notice) => (
+            <p key={notice} class="faint">
+              {notice}
+            </p>
+          ))}
+        </TextPanels>
+      </div>
+      <Lens {...selection} />
+      <Attention {...selection} model={models.models.find((one) => one.name === source.value.run)} most={models.limits.map} onSelect={onSelect} />
     </section>
   );
 }
 
-function ModelChoice({ models, choice: { run, checkpoint }, onChoice }: { models: Model[]; choice: Choice; onChoice: (choice: Choice) => void }) {
+function ModelChoice({ models, choice: { run, checkpoint }, onChoice }: { models: Model[]; choice: Source; onChoice: (choice: Source) => void }) {
   const model = models.find((one) => one.name === run);
   return (
     <div class="row">
@@ -94,75 +100,33 @@ function ModelChoice({ models, choice: { run, checkpoint }, onChoice }: { models
   );
 }
 
-const isGenerated = (token: Token | undefined): token is GeneratedToken => token !== undefined && "alternatives" in token;
-
-function Output({ tokens, index, onSelect }: { tokens: (Token | GeneratedToken)[]; index: number; onSelect: (index: number) => void }) {
-  const hovered = useSignal<number | null>(null);
-  const token = tokens[Math.min(hovered.value ?? index, tokens.length - 1)];
-  const share = (i: number) => {
-    const one = tokens[i];
-    return isGenerated(one) ? one.probability : null;
-  };
-  return (
-    <div class="panel generated">
-      <div>
-        <h2>{t("playground.output")}</h2>
-        <div class="output-text">
-          {tokens.length === 0 && <p class="faint">{t("playground.empty")}</p>}
-          <TokenText
-            label={t("playground.output")}
-            tokens={tokens}
-            selected={index}
-            onSelect={onSelect}
-            onHover={(i) => (hovered.value = i)}
-            strength={(i) => surprise(share(i))}
-            share={share}
-            kind={(i) => (isGenerated(tokens[i]) ? "surprise" : "prompt")}
-          />
-        </div>
-        <p class="faint">{t("playground.hint")}</p>
-      </div>
-      <div>
-        <h3>{token ? t("playground.alternatives_to", { token: visible(token) }) : t("playground.alternatives")}</h3>
-        <div class="alternatives-box">
-          {isGenerated(token) ? <Alternatives chosen={token.id} alternatives={token.alternatives} /> : token && <p class="faint">{t("playground.is_prompt")}</p>}
-        </div>
-      </div>
-    </div>
-  );
-}
-
-/** How surprising a token was, from 0 to 1 for eight bits and more. */
-const surprise = (share: number | null) => (share === null ? null : Math.min(1, -Math.log2(share) / 8));
-
-/** The tokens that the model saw when it chose the one at an index. */
-function seenBefore(tokens: (Token | GeneratedToken)[], index: number): Token[] {
-  const token = tokens[index];
-  return tokens.slice(isGenerated(token) ? token.start : 0, index);
-}
-
 interface Selection {
-  source: Choice;
-  tokens: (Token | GeneratedToken)[];
-  index: number;
+  source: Source;
+  tokens: PlaygroundToken[];
+  /** The token that is selected; null while there is no text. */
+  index: number | null;
 }
 
-function LensPanel({ source, tokens, index }: Selection) {
+/** The index of the first token that the model saw when it chose this one, or would have for one of the prompt. */
+function windowStart(tokens: PlaygroundToken[], index: number): number {
+  return tokens[index]!.start ?? tokens.find(({ start }) => start !== undefined)?.start ?? 0;
+}
+
+const ids = (tokens: PlaygroundToken[]) => tokens.map(({ id }) => id);
+
+/** Ask whenever the request changes; null asks nothing. */
+function useAnswer<Answer>(name: string, request: object | null, delay: number) {
   const asked = useSignal<object | null>(null);
-  const before = seenBefore(tokens, index).map(({ id }) => id), chosen = tokens[index]!;
-  const key = JSON.stringify([source, before, chosen.id]);
-  useEffect(() => {
-    asked.value = before.length ? { ...source, tokens: before, chosen: chosen.id } : null;
-  }, [key]);
-  const result = useResult<{ rows: LensRow[] }>("playground/lens", asked, 200).value;
-  return (
-    <div class="panel lens-panel">
-      <h2>{t("playground.lens")}</h2>
-      <p class="faint">{t("playground.lens_hint", { token: visible(chosen) })}</p>
-      <ErrorBox error={result.error} />
-      {before.length === 0 ? <p class="faint">{t("playground.first_token")}</p> : result.data && <Lens rows={result.data.rows} chosen={chosen} />}
-    </div>
-  );
+  useEffect(() => void (asked.value = request), [JSON.stringify(request)]);
+  return useResult<Answer>(name, asked, delay).value;
+}
+
+function Lens({ source, tokens, index }: Selection) {
+  const before = index === null ? [] : tokens.slice(windowStart(tokens, index), index);
+  const token = index === null ? undefined : tokens[index];
+  const request = before.length ? { ...source, tokens: ids(before), chosen: token!.id } : null;
+  const { data, error } = useAnswer<{ rows: LensRow[] }>("playground/lens", request, 200);
+  return <LensPanel token={token} rows={request && data?.rows} error={error} />;
 }
 
 interface AttentionProps extends Selection {
@@ -171,36 +135,37 @@ interface AttentionProps extends Selection {
   onSelect: (index: number) => void;
 }
 
-function AttentionPanel({ source, tokens, index, model, most, onSelect }: AttentionProps) {
-  const layer = useSignal(0);
+function Attention({ source, tokens, index, model, most, onSelect }: AttentionProps) {
+  const chosen = useSignal(0);
   const depth = model?.depth ?? 1;
-  // All tokens of the window that the selected one was generated in, or the last of them.
-  const token = tokens[index];
-  const start = isGenerated(token) ? token.start : 0;
-  const same = tokens.filter((one) => !isGenerated(one) || one.start <= start).length;
-  const stop = Math.max(index + 1, Math.min(same, start + (model?.context ?? most)));
-  const first = Math.max(start, stop - most);
-  const shown = tokens.slice(first, stop);
-  const asked = useSignal<object | null>(null);
-  const key = JSON.stringify([source, shown.map(({ id }) => id), layer.value]);
-  useEffect(() => {
-    asked.value = { ...source, tokens: shown.map(({ id }) => id), layer: Math.min(layer.value, depth - 1) };
-  }, [key]);
-  const result = useResult<{ weights: number[][][] }>("playground/attention", asked, 300).value;
-  const weights = result.data?.weights;
+  const block = Math.min(chosen.value, depth - 1);
+  const { first, seen } = seenTogether(tokens, index, model?.context ?? most, most);
+  // The token before the selected one predicted it.
+  const query = index === null ? -1 : index - 1 - first;
+  const request = query >= 0 ? { ...source, tokens: ids(seen), layer: block } : null;
+  const { data, error } = useAnswer<{ weights: AttentionMap[] }>("playground/attention", request, 300);
+  // Answers come later than tokens: a map may have fewer, or be of another text.
+  const count = data?.weights[0]!.length ?? 0;
+  const onQuery = (row: number) => onSelect(Math.min(first + row + 1, tokens.length - 1));
   return (
-    <div class="panel attention-panel">
-      <h2>{t("playground.attention")}</h2>
-      <label class="field">
-        {t("playground.layer")}
-        <select value={layer.value} onChange={(event) => (layer.value = Number(event.currentTarget.value))}>
-          {Array.from({ length: depth }, (_, i) => i).map((i) => <option key={i} value={i}>{t("playground.block", { number: i + 1 })}</option>)}
-        </select>
-      </label>
-      <ErrorBox error={result.error} />
-      {weights && weights[0]!.length <= shown.length && (
-        <Attention tokens={shown} weights={weights} query={Math.max(0, index - first)} onQuery={(i) => onSelect(first + i)} />
-      )}
-    </div>
+    <AttentionPanel
+      depth={depth}
+      block={block}
+      onBlock={(value) => (chosen.value = value)}
+      error={error}
+      maps={request && data && count <= seen.length ? { tokens: seen, weights: data.weights, query: Math.min(query, count - 1), onQuery } : null}
+    >
+      {!request && <NoPrediction of={index === null ? undefined : tokens[index]} />}
+    </AttentionPanel>
   );
+}
+
+/** The tokens that the model saw together when it chose the one at an index, and after it; of a long window, a part. */
+function seenTogether(tokens: PlaygroundToken[], index: number | null, context: number, most: number) {
+  if (index === null) return { first: 0, seen: [] };
+  const start = windowStart(tokens, index);
+  const end = tokens.filter((one) => (one.start ?? 0) <= start).length;
+  const stop = Math.min(end, start + context, Math.max(index, start + most));
+  const first = Math.max(start, stop - most);
+  return { first, seen: tokens.slice(first, stop) };
 }

@@ -1,6 +1,6 @@
 /** The table of runs. */
 import { formatBytes, formatCount } from "../../components/format";
-import { language, t } from "../../i18n";
+import { locale, t } from "../../i18n";
 import type { RunList, RunSummary } from "./types";
 
 interface Props {
@@ -57,7 +57,7 @@ export function RunTable({ list, open, compared, most, onOpen, onCompare }: Prop
               <td class="number">{run.best_loss?.toFixed(4) ?? "–"}</td>
               <td>{t("runs.size_of", { depth: run.depth, width: run.width, parameters: formatCount(run.parameters) })}</td>
               <td class="number">{formatBytes(run.bytes)}</td>
-              <td>{new Date(run.modified).toLocaleString(language.value === "zh" ? "zh-CN" : "en", { dateStyle: "short", timeStyle: "short" })}</td>
+              <td>{new Date(run.modified).toLocaleString(locale(), { dateStyle: "short", timeStyle: "short" })}</td>
             </tr>
           ))}
           {list.damaged.map((run) => (
@@ -76,7 +76,7 @@ export function RunTable({ list, open, compared, most, onOpen, onCompare }: Prop
 
 function NameButton({ name, open, onOpen }: { name: string; open: string | null; onOpen: (name: string) => void }) {
   return (
-    <button type="button" class="link" aria-pressed={open === name} onClick={() => onOpen(name)}>
+    <button type="button" class="link" aria-current={open === name ? "true" : undefined} onClick={() => onOpen(name)}>
       {name}
     </button>
   );

@@ -131,7 +131,7 @@ function Output({ data }: { data: RunData }) {
       {job.status === "failed" && <p class="error" role="alert">{t("runs.failed")}</p>}
       <details open={job.status === "failed"}>
         <summary>{t("runs.output")}</summary>
-        <pre class="output" tabIndex={0}>{job.output}</pre>
+        <pre class="box output" tabIndex={0}>{job.output}</pre>
       </details>
     </>
   );
@@ -172,7 +172,7 @@ function Samples({ samples }: { samples: RunData["samples"] }) {
         <input type="range" min={0} max={samples.length - 1} value={samples.length - 1 - index} disabled={samples.length < 2}
           onInput={(event) => (back.value = samples.length - 1 - event.currentTarget.valueAsNumber)} />
       </label>
-      <p class="sample"><span class="faint">{sample.prompt}</span>{sample.text}</p>
+      <p class="box sample"><span class="faint">{sample.prompt}</span>{sample.text}</p>
     </section>
   );
 }

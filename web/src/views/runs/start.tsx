@@ -1,7 +1,7 @@
 /** The form that starts a run: on the built-in stories, or on a text that is uploaded. */
 import { useComputed, useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import { ApiError, call } from "../../api";
+import { ApiError, call, upload } from "../../api";
 import { ErrorBox } from "../../components/error-box";
 import { formatBytes, formatCount } from "../../components/format";
 import { useResult } from "../../components/use-result";
@@ -38,8 +38,7 @@ const NUMBERS = ["steps", "batch", "context", "lr", "matrix_lr", "seed"] as cons
 export function StartForm({ names, onStart }: { names: string[]; onStart: (name: string) => void }) {
   const options = useSignal<Options | null>(null);
   const values = useSignal<Record<string, string>>({ recipe: "dial" });
-  const upload = useSignal<Upload | null>(null);
-  const uploaded = useSignal<string>("");
+  const text = useSignal<(Upload & { file: string }) | null>(null);
   const error = useSignal<unknown>(null);
   const busy = useSignal(false);
   useEffect(() => void call<Options>("runs/options").then((found) => (options.value = found), (problem) => (error.value = problem)), []);
@@ -47,16 +46,17 @@ export function StartForm({ names, onStart }: { names: string[]; onStart: (name:
   const request = useComputed(() => ({ recipe: values.value.recipe, depth: number("depth"), preset: values.value.preset || null }));
   const plan = useResult<Plan>("runs/plan", request, 150).value;
   const set = (name: string) => (event: { currentTarget: { value: string } }) => (values.value = { ...values.value, [name]: event.currentTarget.value });
-  const suggested = freeName(uploaded.value || "stories", names);
+  const suggested = freeName(text.value?.file ?? "stories", names);
 
   const choose = async (file: File | undefined) => {
     error.value = null;
-    upload.value = null;
+    text.value = null;
     if (!file) return;
     busy.value = true;
     try {
-      upload.value = await send(file, options.value!.max_upload);
-      uploaded.value = file.name;
+      const limit = options.value!.max_upload;
+      if (file.size > limit) throw new ApiError(t("runs.too_large", { size: formatBytes(file.size), limit: formatBytes(limit) }));
+      text.value = { ...(await upload<Upload>("runs/upload", file)), file: file.name };
     } catch (problem) {
       error.value = problem;
     }
@@ -69,7 +69,7 @@ export function StartForm({ names, onStart }: { names: string[]; onStart: (name:
       error.value = null;
       const name = values.value.name || suggested;
       const settings = Object.fromEntries(NUMBERS.map((field) => [field, number(field)]));
-      await call("runs/start", { ...request.value, ...settings, name, text: upload.value?.name ?? null, prompt: values.value.prompt ?? "" });
+      await call("runs/start", { ...request.value, ...settings, name, text: text.value?.name ?? null, prompt: values.value.prompt ?? "" });
       values.value = { ...values.value, name: "" };
       onStart(name);
     } catch (problem) {
@@ -88,12 +88,12 @@ export function StartForm({ names, onStart }: { names: string[]; onStart: (name:
             <input type="file" accept=".txt,.md,text/plain" disabled={!options.value || busy.value} onChange={(event) => void choose(event.currentTarget.files?.[0])} />
           </label>
           <p class="faint source">
-            {upload.value
-              ? t("runs.uploaded", { characters: formatCount(upload.value.characters), bytes: formatBytes(upload.value.bytes) })
+            {text.value
+              ? t("runs.uploaded", { characters: formatCount(text.value.characters), bytes: formatBytes(text.value.bytes) })
               : t("runs.stories", { limit: formatBytes(options.value?.max_upload ?? 0) })}
           </p>
         </div>
-        {upload.value && <pre class="preview" tabIndex={0}>{upload.value.preview}</pre>}
+        {text.value && <pre class="box preview" tabIndex={0}>{text.value.preview}</pre>}
         <div class="fields">
           <Text name="name" value={values.value.name} placeholder={suggested} set={set} pattern="[A-Za-z0-9][A-Za-z0-9_\-]*" />
           <label class="field">
@@ -152,12 +152,4 @@ function freeName(file: string, names: string[]): string {
     const name = number === 1 ? stem : `${stem}-${number}`;
     if (!names.includes(name)) return name;
   }
-}
-
-async function send(file: File, limit: number): Promise<Upload> {
-  if (file.size > limit) throw new ApiError(t("runs.too_large", { size: formatBytes(file.size), limit: formatBytes(limit) }));
-  const response = await fetch("api/runs/upload", { method: "POST", body: file, headers: { "Content-Type": "application/octet-stream" } });
-  const answer = await response.json();
-  if (!response.ok) throw new ApiError(answer.error.message, answer.error.fix);
-  return answer as Upload;
 }

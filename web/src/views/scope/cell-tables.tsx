@@ -1,7 +1,8 @@
 /** The cells of a tensor as tables: the last two axes form a table, the others arrange the tables. */
 import { useRef } from "preact/hooks";
+import { cellName, coordinates, neighbor } from "../../components/cells";
+import { formatCell } from "../../components/format";
 import { t } from "../../i18n";
-import { cellName, coordinates, neighbor, short } from "./cells";
 
 export interface CellTablesProps {
   shape: number[];
@@ -95,7 +96,7 @@ function Cell(props: CellTablesProps & { index: number }) {
   const isLit = group === props.lit;
   const isPadding = props.mask ? !props.mask[index] : false;
   const notes = [isLit && t("scope.cell.lit"), isPadding && t("scope.cell.padding")].filter(Boolean).join(", ");
-  const number = short(props.values[index]!);
+  const number = formatCell(props.values[index]!);
   return (
     <button
       type="button"

@@ -17,7 +17,8 @@ import {
   WebGLRenderer,
 } from "three";
 import { OrbitControls } from "three/examples/jsm/controls/OrbitControls.js";
-import { coordinates } from "./cells";
+import { coordinates } from "../../components/cells";
+import { themeColor } from "../../components/theme";
 
 export interface CubeCells {
   shape: number[];
@@ -129,7 +130,7 @@ export class CubeScene {
   /** Colors of the page's theme, which are known to CSS only. */
   paint(): void {
     if (!this.mesh || !this.cells) return;
-    const colors = themeColors(this.canvas);
+    const colors = themeColors();
     const { groups, mask, lit, selected, shape } = this.cells;
     const [matrix, turned, color] = [new Matrix4(), new Quaternion(), new Color()];
     for (let i = 0; i < groups.length; i++) {
@@ -246,19 +247,13 @@ export class CubeScene {
   }
 }
 
-function themeColors(near: HTMLElement) {
-  const probe = near.parentElement!.appendChild(document.createElement("i"));
-  const read = (name: string) => {
-    probe.style.color = `var(--${name})`;
-    return new Color(getComputedStyle(probe).color);
-  };
-  const colors = {
+function themeColors() {
+  const read = (name: string) => new Color(themeColor(`--${name}`));
+  return {
     lit: read("accent"),
     selected: read("warm"),
     panel: read("panel"),
     padding: read("edge"),
     series: [..."abcdef"].map((letter) => read(`series-${letter}`)),
   };
-  probe.remove();
-  return colors;
 }

@@ -1,6 +1,7 @@
 /** The block of cells, with buttons and keys to turn it. Without WebGL, only the tables below it are shown. */
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
+import { isDark } from "../../components/theme";
 import { t } from "../../i18n";
 import type { CubeCells, CubeLabel, CubeScene } from "./cube-scene";
 
@@ -95,15 +96,10 @@ export function Cube({ cells, description, onHover, onSelect }: CubeProps) {
 function follow(scene: CubeScene, box: HTMLElement): () => void {
   const sizes = new ResizeObserver(() => scene.resize());
   sizes.observe(box);
-  const paint = () => scene.paint();
-  const themes = new MutationObserver(paint);
-  themes.observe(document.documentElement, { attributeFilter: ["data-theme"] });
-  const dark = matchMedia("(prefers-color-scheme: dark)");
-  dark.addEventListener("change", paint);
+  const unsubscribe = isDark.subscribe(() => scene.paint());
   return () => {
     sizes.disconnect();
-    themes.disconnect();
-    dark.removeEventListener("change", paint);
+    unsubscribe();
   };
 }
 

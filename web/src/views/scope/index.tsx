@@ -1,11 +1,11 @@
 /** The tab "Scope": a tensor, the cells that share one mean, and each step of the norm on them. */
 import { useComputed, useSignal, type Signal } from "@preact/signals";
+import { cellName } from "../../components/cells";
 import { Choice } from "../../components/choice";
 import { ErrorBox } from "../../components/error-box";
 import { useResult } from "../../components/use-result";
 import { t } from "../../i18n";
 import { CellTables } from "./cell-tables";
-import { cellName } from "./cells";
 import { Controls, settingsFor } from "./controls";
 import { Cube } from "./cube";
 import { Padding } from "./padding";
@@ -16,10 +16,7 @@ import type { NormName, Offer, Settings, Worked } from "./types";
 import "./scope.css";
 
 export default function ScopeView() {
-  const offer = useResult<Offer>(
-    "scope/norms",
-    useComputed(() => ({})),
-  ).value;
+  const offer = useResult<Offer>("scope/norms", useSignal({})).value;
   return (
     <>
       <h1>{t("scope.title")}</h1>

@@ -1,6 +1,6 @@
 /** What padding does to the statistics: those of the real values, next to those with the padding counted. */
+import { formatNumber } from "../../components/format";
 import { t } from "../../i18n";
-import { format } from "./cells";
 import type { Worked } from "./types";
 
 const MOST = 12;
@@ -47,12 +47,12 @@ export function Padding({ worked, masked }: { worked: Worked; masked: boolean })
                   <th scope="row" class="mono">
                     {worked.group_names[group] || t("scope.all")}
                   </th>
-                  {worked.centers && <td class="number">{format(effect.real.mean![group])}</td>}
+                  {worked.centers && <td class="number">{formatNumber(effect.real.mean![group])}</td>}
                   {worked.centers && (
-                    <td class={effect.wrong[group] ? "number bad" : "number"}>{format(effect.padded.mean![group])}</td>
+                    <td class={effect.wrong[group] ? "number bad" : "number"}>{formatNumber(effect.padded.mean![group])}</td>
                   )}
-                  <td class="number">{format(effect.real.moment[group])}</td>
-                  <td class={effect.wrong[group] ? "number bad" : "number"}>{format(effect.padded.moment[group])}</td>
+                  <td class="number">{formatNumber(effect.real.moment[group])}</td>
+                  <td class={effect.wrong[group] ? "number bad" : "number"}>{formatNumber(effect.padded.moment[group])}</td>
                   <td class={used ? "good" : "bad"}>{used ? `✓ ${t("scope.padding.real")}` : `✗ ${t("scope.padding.counted")}`}</td>
                 </tr>
               );

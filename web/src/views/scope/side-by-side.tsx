@@ -1,10 +1,10 @@
 /** The same values as images and as text: what a token and a feature are in each, and what the chosen norm shares there. */
 import { useComputed, useSignal, type ReadonlySignal } from "@preact/signals";
+import { coordinates } from "../../components/cells";
 import { ErrorBox } from "../../components/error-box";
 import { useResult } from "../../components/use-result";
 import { t } from "../../i18n";
 import { CellTables } from "./cell-tables";
-import { coordinates } from "./cells";
 import type { LayoutExample, NormName, SideBySide as Answer } from "./types";
 
 export function SideBySide({ norm }: { norm: ReadonlySignal<NormName> }) {

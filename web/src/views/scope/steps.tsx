@@ -1,8 +1,9 @@
 /** Each step of the norm on the chosen cell, next to torch's numbers. */
 import type { ComponentChildren } from "preact";
+import { cellName } from "../../components/cells";
+import { formatNumber } from "../../components/format";
 import { NumberInput } from "../../components/number-input";
 import { t } from "../../i18n";
-import { cellName, format } from "./cells";
 import type { Worked } from "./types";
 
 export interface Edit {
@@ -20,9 +21,9 @@ export function Steps({ worked, cell, edit }: { worked: Worked; cell: number; ed
   const [x, normalized] = [worked.x[cell]!, worked.normalized[cell]!];
   const moment = worked.running ? worked.running[group]! : worked.moment[group]!;
   const [weight, bias] = parameter === undefined ? [undefined, undefined] : [worked.weight?.[parameter], worked.bias?.[parameter]];
-  const divisor = `√(${format(moment)} + ${worked.eps.toExponential(0)})`;
-  const centered = worked.mean ? `(${format(x)} − ${paren(worked.mean[group]!)})` : format(x);
-  const affine = `${weight === undefined ? "" : `${format(weight)} × `}${paren(normalized)}${bias === undefined ? "" : ` + ${paren(bias)}`}`;
+  const divisor = `√(${formatNumber(moment)} + ${worked.eps.toExponential(0)})`;
+  const centered = worked.mean ? `(${formatNumber(x)} − ${paren(worked.mean[group]!)})` : formatNumber(x);
+  const affine = `${weight === undefined ? "" : `${formatNumber(weight)} × `}${paren(normalized)}${bias === undefined ? "" : ` + ${paren(bias)}`}`;
   const number = (value: number, label: string, onChange: (value: number) => void, disabled = false) => (
     <NumberInput key={`${label} ${cell}`} class="short" {...{ value, label, onChange, disabled, min: -LIMIT, max: LIMIT }} />
   );
@@ -55,7 +56,7 @@ export function Steps({ worked, cell, edit }: { worked: Worked; cell: number; ed
               note={t("scope.step.of-values", { count: worked.counts[group]!, group: worked.group_names[group] || t("scope.all") })}
               torch={worked.torch.mean?.[group]}
             >
-              {format(worked.mean[group])}
+              {formatNumber(worked.mean[group])}
             </Step>
           )}
           <Step
@@ -68,15 +69,15 @@ export function Steps({ worked, cell, edit }: { worked: Worked; cell: number; ed
             }
             torch={worked.torch.moment[group]}
           >
-            {format(worked.moment[group])}
+            {formatNumber(worked.moment[group])}
           </Step>
           {worked.running && (
             <Step
               name={t("scope.step.running")}
               sign="ψ²"
-              note={t("scope.step.next", { value: format(worked.next_running![group]) })}
+              note={t("scope.step.next", { value: formatNumber(worked.next_running![group]) })}
             >
-              {format(worked.running[group])}
+              {formatNumber(worked.running[group])}
             </Step>
           )}
           <Step
@@ -85,7 +86,7 @@ export function Steps({ worked, cell, edit }: { worked: Worked; cell: number; ed
             note={isPadding ? undefined : `${centered} / ${divisor}`}
             torch={worked.torch.normalized[cell]}
           >
-            {format(normalized)}
+            {formatNumber(normalized)}
           </Step>
           {weight !== undefined && (
             <Step name={t("scope.step.weight")} sign="γ">
@@ -103,7 +104,7 @@ export function Steps({ worked, cell, edit }: { worked: Worked; cell: number; ed
             note={weight === undefined || isPadding ? undefined : affine}
             torch={worked.torch.result[cell]}
           >
-            <strong>{format(worked.result[cell])}</strong>
+            <strong>{formatNumber(worked.result[cell])}</strong>
           </Step>
         </tbody>
       </table>
@@ -114,7 +115,7 @@ export function Steps({ worked, cell, edit }: { worked: Worked; cell: number; ed
         <dd class="mono">{worked.torch.code}</dd>
         <dt>{t("scope.difference")}</dt>
         <dd>
-          <strong class={worked.torch.difference < 1e-9 ? "good" : "bad"}>{format(worked.torch.difference)}</strong>{" "}
+          <strong class={worked.torch.difference < 1e-9 ? "good" : "bad"}>{formatNumber(worked.torch.difference)}</strong>{" "}
           <span class="faint">{t(worked.torch.difference < 1e-9 ? "scope.difference.float64" : "scope.difference.mask")}</span>
         </dd>
       </dl>
@@ -122,7 +123,7 @@ export function Steps({ worked, cell, edit }: { worked: Worked; cell: number; ed
   );
 }
 
-const paren = (value: number) => (value < 0 ? `(${format(value)})` : format(value));
+const paren = (value: number) => (value < 0 ? `(${formatNumber(value)})` : formatNumber(value));
 
 function Step(props: { name: string; sign: string; note?: string; torch?: number; children: ComponentChildren }) {
   return (
@@ -132,7 +133,7 @@ function Step(props: { name: string; sign: string; note?: string; torch?: number
         {props.note && <span class="note mono">{props.note}</span>}
       </th>
       <td class="number">{props.children}</td>
-      <td class="number faint">{props.torch === undefined ? "" : format(props.torch)}</td>
+      <td class="number faint">{props.torch === undefined ? "" : formatNumber(props.torch)}</td>
     </tr>
   );
 }

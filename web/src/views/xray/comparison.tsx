@@ -1,4 +1,5 @@
 /** Two records compared: where they diverge first, and how far apart every module is. */
+import { formatNumber } from "../../components/format";
 import { t } from "../../i18n";
 import type { Distance, Divergence, XrayDiff } from "./types";
 
@@ -55,4 +56,4 @@ function First({ title, found }: { title: string; found: Divergence | null }) {
 }
 
 const far = (value: Distance, tolerance: number) => value === "different" || (value !== null && value > tolerance);
-const show = (value: Distance) => (value === null ? "–" : value === "different" ? "≠" : value.toPrecision(2));
+const show = (value: Distance) => (value === "different" ? "≠" : formatNumber(value, 2));

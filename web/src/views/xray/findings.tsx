@@ -1,4 +1,6 @@
 /** What is wrong: the most severe first, each with its evidence and fix. */
+import { CodeText } from "../../components/code-text";
+import { formatNumber } from "../../components/format";
 import { t } from "../../i18n";
 import type { Finding } from "./types";
 
@@ -11,19 +13,21 @@ export function Findings({ findings }: { findings: Finding[] }) {
         {findings.map((one, i) => (
           <li key={i} class={one.severity}>
             <h3>
-              <span class="severity">{t(`xray.${one.severity}`)}</span> {withoutTicks(one.title)}
+              <span class="severity">{t(`xray.${one.severity}`)}</span> <CodeText text={one.title} />
             </h3>
-            <p>{withoutTicks(one.why)}</p>
+            <p>
+              <CodeText text={one.why} />
+            </p>
             <dl>
               {Object.entries(one.evidence).map(([name, value]) => (
                 <div key={name}>
                   <dt>{name}</dt>
-                  <dd>{typeof value === "number" ? Number(value.toPrecision(4)) : String(value)}</dd>
+                  <dd>{typeof value === "number" ? formatNumber(value) : String(value)}</dd>
                 </div>
               ))}
             </dl>
-            <pre class="scroll" tabIndex={0}>
-              {withoutTicks(one.fix)}
+            <pre class="box" tabIndex={0}>
+              <CodeText text={one.fix} />
             </pre>
           </li>
         ))}
@@ -31,5 +35,3 @@ export function Findings({ findings }: { findings: Finding[] }) {
     </section>
   );
 }
-
-const withoutTicks = (text: string) => text.replaceAll("`", "");

@@ -1,8 +1,9 @@
 /** X-rays of runs, presets and saved records: what is wrong, the signal in every layer, and two of them compared. */
 import "./xray.css";
 import { useSignal } from "@preact/signals";
-import { ApiError, call, connected } from "../../api";
+import { call, upload } from "../../api";
 import { ErrorBox } from "../../components/error-box";
+import { TargetSelect } from "../../components/target-select";
 import { useResult } from "../../components/use-result";
 import { t } from "../../i18n";
 import { Comparison } from "./comparison";
@@ -48,23 +49,13 @@ export default function XrayView() {
       <h1>{t("xray.title")}</h1>
       <p class="faint">{t("xray.intro")}</p>
       <div class="row panel">
-        <label class="field">
-          {t("xray.target")}
-          <select value={chosen} onChange={(event) => (target.value = event.currentTarget.value)}>
-            <optgroup label={t("xray.runs")}>
-              {runs.map((name) => (
-                <option key={name} value={`run:${name}`}>
-                  {name}
-                </option>
-              ))}
-            </optgroup>
-            <optgroup label={t("xray.presets")}>
-              {presets.map((name) => (
-                <option key={name}>{name}</option>
-              ))}
-            </optgroup>
-          </select>
-        </label>
+        <TargetSelect
+          label={t("xray.target")}
+          value={chosen}
+          runs={{ label: t("xray.runs"), names: runs }}
+          presets={{ label: t("xray.presets"), names: presets }}
+          onChange={(name) => (target.value = name)}
+        />
         <button
           type="button"
           class="primary"
@@ -80,7 +71,7 @@ export default function XrayView() {
             accept=".json,application/json"
             onChange={(event) => {
               const file = event.currentTarget.files?.[0];
-              if (file) void add(() => upload(file));
+              if (file) void add(async () => ({ ...(await upload<Xray>("xray/upload", file)), label: file.name }));
             }}
           />
         </label>
@@ -135,14 +126,4 @@ function Records({ records }: { records: Xray[] }) {
       ))}
     </>
   );
-}
-
-async function upload(file: File): Promise<Xray> {
-  const response = await fetch("upload/xray", { method: "POST", body: file }).catch((problem: unknown) => {
-    connected.value = false;
-    throw problem;
-  });
-  const answer = (await response.json()) as Xray & { error?: { message: string; fix?: string } };
-  if (answer.error) throw new ApiError(answer.error.message, answer.error.fix);
-  return { ...answer, label: file.name };
 }

@@ -1,4 +1,6 @@
 /** The RMS of each module's output and of its gradient, on a logarithmic scale. */
+import { Bar } from "../../components/bar";
+import { formatNumber } from "../../components/format";
 import { t } from "../../i18n";
 import type { ModuleSignal } from "./types";
 
@@ -6,7 +8,7 @@ export function Signal({ modules }: { modules: ModuleSignal[] }) {
   const values = modules.flatMap((one) => [one.rms, one.gradient_rms]).filter((value): value is number => !!value);
   const low = Math.floor(Math.log10(Math.min(1, ...values)));
   const high = Math.ceil(Math.log10(Math.max(1, ...values)));
-  const width = (value: number | null) => (value ? `${(100 * (Math.log10(value) - low)) / Math.max(1, high - low)}%` : "0");
+  const share = (value: number | null) => (value ? (Math.log10(value) - low) / Math.max(1, high - low) : 0);
   return (
     <section class="panel">
       <h2>{t("xray.signal")}</h2>
@@ -27,9 +29,8 @@ export function Signal({ modules }: { modules: ModuleSignal[] }) {
                   {one.name || one.kind}
                 </th>
                 {[one.rms, one.gradient_rms].map((value, k) => (
-                  <td key={k} class="bar">
-                    <span class={k ? "gradient" : ""} style={{ width: width(value) }} />
-                    <small>{value === null ? "–" : value.toPrecision(3)}</small>
+                  <td key={k}>
+                    <Bar share={share(value)} text={formatNumber(value, 3)} color={k ? "--series-b" : "--series-a"} />
                   </td>
                 ))}
               </tr>

@@ -1,4 +1,4 @@
-/** Cells of a tensor: a flat index and its coordinates, and how a cell and a number are written. */
+/** Cells of a tensor: a flat index and its coordinates, and how a cell is written. */
 
 export function coordinates(index: number, shape: number[]): number[] {
   const found: number[] = [];
@@ -40,23 +40,4 @@ export function cellName(index: number, shape: number[], axes: string[]): string
   return coordinates(index, shape)
     .map((coordinate, axis) => `${axes[axis]}=${coordinate}`)
     .join(" ");
-}
-
-/** A number in a cell: short, small numbers as zero. */
-export function short(value: number, digits = 2): string {
-  if (Math.abs(value) >= 1e5) return format(value);
-  return String(Number(value.toFixed(digits))).replace("-", "−");
-}
-
-/** A number with a fixed number of decimals, to stand below others. */
-export function fixed(value: number, digits = 2): string {
-  const text = value.toFixed(digits);
-  return Number(text) === 0 ? text.replace("-", "") : text.replace("-", "−");
-}
-
-/** A number with as many digits as are useful, without an empty fraction. */
-export function format(value: number | null | undefined, digits = 4): string {
-  if (value === null || value === undefined) return "–";
-  if (value !== 0 && (Math.abs(value) >= 1e5 || Math.abs(value) < 10 ** -digits)) return value.toExponential(1);
-  return String(Number(value.toFixed(digits))).replace("-", "−");
 }

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { cellName, coordinates, fixed, flatIndex, format, neighbor, short } from "./cells";
+import { cellName, coordinates, flatIndex, neighbor } from "./cells";
 
 const SHAPE = [2, 4, 3, 5];
 
@@ -27,12 +27,4 @@ describe("neighbor", () => {
     expect(from([0, 1, 1, 1], "a")).toEqual([0, 1, 1, 1]);
     expect(neighbor(1, [2, 3], "PageDown")).toBe(1);
   });
-});
-
-test("numbers are short", () => {
-  expect(format(-1.23456)).toBe("−1.2346");
-  expect(format(4.4e-16)).toBe("4.4e-16");
-  expect(format(null)).toBe("–");
-  expect([short(-0.001), short(2), short(1234567)]).toEqual(["0", "2", "1.2e+6"]);
-  expect([fixed(-0.001), fixed(2), fixed(-1.5)]).toEqual(["0.00", "2.00", "−1.50"]);
 });
