@@ -31,7 +31,7 @@ def main() -> None:
             for scheme in ("light", "dark"):
                 context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
                 page = context.new_page()
-                page.set_default_timeout(300_000)
+                page.set_default_timeout(60_000)
                 page.goto(server.address)
                 for tab in TABS:
                     page.click(f'nav a[href="#{tab}"]')
@@ -49,7 +49,7 @@ def show(page: Any, tab: str) -> None:
     if tab == "block":
         page.wait_for_selector(".diagram")
     elif tab == "runs":
-        page.get_by_text("stories").first.click()
+        page.get_by_role("button", name="stories").first.click()
     elif tab == "xray":
         page.wait_for_selector("button.primary:enabled")
         page.click("button.primary")
@@ -58,7 +58,7 @@ def show(page: Any, tab: str) -> None:
         page.locator(".claims button").nth(2).click()
         page.wait_for_selector(".claim h2")
     elif tab == "playground":
-        page.get_by_role("button", name="Generate").click()
+        page.get_by_role("button", name="Generate").first.click()
     page.wait_for_load_state("networkidle")
 
 
