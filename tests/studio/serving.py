@@ -15,7 +15,7 @@ RUN = Path(__file__).parents[1] / "runs" / "fixtures" / "run-0.1.0"
 def running_studio(folder: Path) -> Iterator[StudioServer]:
     """Serve a folder that contains the run "small"."""
     shutil.copytree(RUN, folder / "small")
-    server = StudioServer(folder)
+    server = StudioServer(folder, folder / "lab")
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     try:

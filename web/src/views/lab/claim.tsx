@@ -1,6 +1,6 @@
 /** One claim: statement, rule, verdict, figures; and the run of it. */
 import { useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import { call, follow } from "../../api";
 import { CodeText } from "../../components/code-text";
 import { ErrorBox } from "../../components/error-box";
@@ -15,7 +15,11 @@ export function ClaimPanel({ name, onChange }: { name: string; onChange: () => v
   const error = useSignal<unknown>(null);
   const watching = useSignal(0);
   const { data } = claim.value;
+  const panel = useRef<HTMLElement>(null);
 
+  useEffect(() => {
+    if (matchMedia("(max-width: 900px)").matches) panel.current!.scrollIntoView(); // it is below the list there
+  }, []);
   useEffect(() => {
     if (!watching.value && !data?.running) return undefined;
     const abort = new AbortController();
@@ -39,7 +43,7 @@ export function ClaimPanel({ name, onChange }: { name: string; onChange: () => v
       .catch((problem: unknown) => (error.value = problem));
   const running = job.value?.status === "running";
   return (
-    <article class="panel sticky claim">
+    <article class="panel sticky claim" ref={panel}>
       <ErrorBox error={claim.value.error ?? error.value} />
       {data && (
         <>
