@@ -1,5 +1,6 @@
 """What every module of a model receives and returns for one token."""
 
+import copy
 import inspect
 import re
 from dataclasses import dataclass
@@ -58,26 +59,23 @@ def module_values(model: GPT, tokens: Tensor, *, block: int = 0, position: int =
         raise ConfigError(f"block={block} is out of range: the model has {len(model.blocks)} blocks")
     if not -len(tokens) <= position < len(tokens):
         raise ConfigError(f"position={position} is out of range: there are {len(tokens)} tokens")
-    chosen = model.blocks[block]
+    # Hooks go on a copy that shares the weights: other threads may be using the model.
+    weights: dict[int, Any] = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+    copied = copy.deepcopy(model, weights).eval()
+    chosen = copied.blocks[block]
     calls: dict[str, list[Tensor | None]] = {}
 
     def before(name: str, module: nn.Module, inputs: tuple[Any, ...]) -> None:
         calls.setdefault(name, [_of_token(inputs[0] if inputs else None, position, len(tokens)), None])
 
     def after(name: str, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-        calls[name][1] = _of_token(output, position, len(tokens))
+        if calls[name][1] is None:  # the first call: queries and keys share one rotary embedding
+            calls[name][1] = _of_token(output, position, len(tokens))
 
-    hooks = []
     for name, module in chosen.named_modules():
-        hooks.append(module.register_forward_pre_hook(partial(before, name)))
-        hooks.append(module.register_forward_hook(partial(after, name)))
-    was_training = model.training
-    try:
-        model.eval()(tokens[None])
-    finally:
-        model.train(was_training)
-        for hook in hooks:
-            hook.remove()
+        module.register_forward_pre_hook(partial(before, name))
+        module.register_forward_hook(partial(after, name))
+    copied(tokens[None])
     modules = dict(chosen.named_modules())
     return [_describe(name, modules[name], *values) for name, values in calls.items()]
 
@@ -92,10 +90,8 @@ def _of_token(value: Any, position: int, length: int) -> Tensor | None:
 def _describe(name: str, module: nn.Module, given: Tensor | None, returned: Tensor | None) -> ModuleValues:
     kind = type(module)
     shapes = {key: tuple(weight.shape) for key, weight in module.named_parameters(recurse=False)}
-    formula = re.search(r"Formula:\n((?:\s{8}.*\n?)+)", inspect.getdoc(kind) or "") or re.search(
-        r"Formula:\n((?:\s{4}.*\n?)+)", inspect.getdoc(kind) or ""
-    )
-    lines = inspect.cleandoc(formula[1]) if formula else ""
+    formula = re.search(r"Formula:\n((?: {4}.*\n?)+)", inspect.getdoc(kind) or "")
+    lines = inspect.cleandoc(f"\n{formula[1]}") if formula else ""
     try:
         code = inspect.cleandoc(f"\n{inspect.getsource(kind.forward)}")
     except (OSError, TypeError):  # a class made at run time
