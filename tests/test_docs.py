@@ -20,8 +20,8 @@ SHORTER = {
     "xray gpt2": ["--depth", "1"],
 }
 """Options that make a command short enough for a test; they come after the page's own."""
-NOT_RUN = ("chat", "doctor", "lab run", "compare", "lab report", "export")
-"""Commands of which only the arguments are checked: they wait for input, measure, or need minutes or Node.js."""
+NOT_RUN = ("chat", "doctor", "lab run", "compare", "lab report", "export", "studio")
+"""Commands of which only the arguments are checked: they serve, wait for input, measure, or need minutes or Node.js."""
 
 FUNCTION = """
 import torch

@@ -71,6 +71,7 @@ def test_edit_changes_the_steps(scope_page: Any) -> None:
     with scope_page.expect_response("**/api/scope/work"):
         scope_page.get_by_label("Weight").fill("2")
     expect(scope_page.locator(".steps-table tr", has_text="Mean")).not_to_contain_text(mean)
+    expect(scope_page.locator(".steps-table tr", has_text="Output")).to_contain_text("2 ×")
     normalized, output = (float(step(scope_page, name)) for name in ("Normalized", "Output"))
     assert output == pytest.approx(2 * normalized, abs=2e-4)
     assert cells(scope_page).locator("button").first.inner_text() == "7"
