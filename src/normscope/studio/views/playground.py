@@ -110,7 +110,11 @@ def _tokens(generation: Generation, tokenizer: Tokenizer, config: GenerationConf
     start, seen = sequence.window_start, sequence.seen
     for event in generation:
         token = tokenizer.eos_token_id if event.token is None else event.token
-        yield {**_text_token(tokenizer, token, stream), **_choice(event, tokenizer, token, config, seen), "start": start}
+        yield {
+            **_text_token(tokenizer, token, stream),
+            **_choice(event, tokenizer, token, config, seen),
+            "start": start,
+        }
         start, seen = sequence.window_start, sequence.seen
     yield {"finish_reason": sequence.finish_reason, "notices": sequence.notices}
 
