@@ -7,6 +7,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from normscope import generate_tokens
+from normscope.data.tokenizers import ByteTokenizer
 from normscope.errors import ConfigError, TokenError
 from normscope.studio.endpoints import NoArguments
 from normscope.studio.state import Studio
@@ -75,9 +76,29 @@ def test_attention_of_a_block(studio: Studio) -> None:
         playground.attention(studio, AttentionRequest("small", tokens=ids, layer=2))
 
 
-def test_requests_that_go_too_far(studio: Studio) -> None:
-    with pytest.raises(ConfigError, match="exceed the limit of 256"):
-        playground.attention(studio, AttentionRequest("small", tokens=[1] * 257))
+def test_attention_of_a_long_window_is_a_part_of_the_whole(studio: Studio, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = studio.load("small")[1].encode("10 green ").tolist()
+    whole = playground.attention(studio, AttentionRequest("small", tokens=ids))["weights"]
+    monkeypatch.setattr(playground, "MAX_MAP", 4)
+    for stop, rows in ((None, slice(5, 9)), (7, slice(3, 7)), (2, slice(0, 2)), (99, slice(5, 9))):
+        part = playground.attention(studio, AttentionRequest("small", tokens=ids, stop=stop))["weights"]
+        np.testing.assert_array_equal(part, whole[:, rows, rows])
+
+
+def test_a_character_of_several_tokens_is_shown_with_its_last() -> None:
+    tokenizer = ByteTokenizer()
+    stream = tokenizer.stream()
+    tokens = [playground._text_token(tokenizer, token, stream) for token in [*"水!".encode(), tokenizer.eos_token_id]]
+    assert [token.get("shown") for token in tokens] == ["", "", "水", "!", None]
+    assert tokens[0]["text"] == "\\xe6"
+
+
+def test_requests_that_go_too_far(studio: Studio, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match="17 tokens exceed the model's context of 16"):
+        playground.attention(studio, AttentionRequest("small", tokens=[1] * 17))
+    monkeypatch.setattr(playground, "MAX_WEIGHTS", 2 * 2 * 4**2)  # two blocks of two heads
+    with pytest.raises(ConfigError, match="weights of 5 tokens are too many"):
+        playground.attention(studio, AttentionRequest("small", tokens=[1] * 5))
     with pytest.raises(ConfigError, match="not in the model's vocabulary"):
         playground.lens(studio, LensRequest("small", tokens=[9999]))
     with pytest.raises(TokenError):

@@ -1,8 +1,11 @@
 /** Requests to the server: `call` for one answer, `upload` for a file, `stream` for one JSON object per line. */
-import { signal } from "@preact/signals";
+import { effect, signal } from "@preact/signals";
 
 /** Whether the last request reached the server; the shell shows a banner if it did not. */
 export const connected = signal(true);
+
+/** How often the connection came back: what failed without it is tried again when this changes. */
+export const reconnections = signal(0);
 
 /** An error that the server explains: what is wrong, how to fix it, and the characters of a scope that it points at. */
 export class ApiError extends Error {
@@ -44,6 +47,17 @@ const postJson = (name: string, request: unknown, abort?: AbortSignal) => post(n
 export async function call<Result>(name: string, request: unknown = {}, abort?: AbortSignal): Promise<Result> {
   return (await (await postJson(name, request, abort)).json()) as Result;
 }
+
+const PING = 1000;
+/** A cheap endpoint, to find out whether the server is back. */
+const CHEAP = "scope/norms";
+
+// While the connection is lost, ask until the server answers; any answer will do.
+effect(() => {
+  if (connected.value) return undefined;
+  const timer = setInterval(() => void call(CHEAP, {}, AbortSignal.timeout(4 * PING)).catch(() => undefined), PING);
+  return () => (clearInterval(timer), (reconnections.value = reconnections.peek() + 1));
+});
 
 /** Send a file to an endpoint that takes one. */
 export async function upload<Result>(name: string, file: File): Promise<Result> {

@@ -2,7 +2,8 @@
 import { signal, useSignal } from "@preact/signals";
 import type { ComponentType } from "preact";
 import { useEffect } from "preact/hooks";
-import { connected } from "./api";
+import { connected, reconnections } from "./api";
+import { ErrorBox } from "./components/error-box";
 import { Preferences } from "./components/preferences";
 import { language, t, type MessageKey } from "./i18n";
 
@@ -56,9 +57,18 @@ export function Shell() {
 
 function Tab({ name }: { name: string }) {
   const View = useSignal<ComponentType | null>(null);
+  const error = useSignal<unknown>(null);
+  useEffect(() => void (document.title = `${t(`tab.${name}` as MessageKey)} · normscope studio`), [name, language.value]);
   useEffect(() => {
-    document.title = `${t(`tab.${name}` as MessageKey)} · normscope studio`;
-    void TABS[name]!().then((module) => (View.value = module.default));
-  }, [name, language.value]);
-  return View.value ? <View.value /> : <p class="loading">{t("shell.loading")}</p>;
+    if (View.value) return;
+    TABS[name]!().then(
+      (module) => ((error.value = null), (View.value = module.default)),
+      (problem) => {
+        if (error.value === null) connected.value = false; // tried again when the server answers
+        error.value = problem;
+      },
+    );
+  }, [name, reconnections.value]);
+  if (View.value) return <View.value />;
+  return error.value && connected.value ? <ErrorBox error={error.value} /> : <p class="loading">{t("shell.loading")}</p>;
 }

@@ -42,7 +42,8 @@ def test_a_run_that_trains_elsewhere_is_live_and_survives_a_lost_connection(
         file.on_event(FinishedEvent(6, "stopped", seconds=3))
         file.close()
     page.locator("section:has(progress) .status.stopped").wait_for()
-    assert "Training loss: 3.296 at step 1, 1.833 at step 6" in page.locator(".plot").first.get_attribute("aria-label")
+    drawing = page.locator(".plot [role=img]").first
+    assert "Training loss: 3.296 at step 1, 1.833 at step 6" in drawing.get_attribute("aria-label")
     samples = page.locator("section:has(.sample) input[type=range]")
     assert samples.get_attribute("max") == "1"  # two: what came before the connection broke is there once
 

@@ -48,6 +48,16 @@ def test_address_is_shared_without_the_token(studio_page: Any) -> None:
     assert "token" not in studio_page.url
 
 
+def test_a_tab_opened_without_a_connection_loads_when_it_is_back(studio_page: Any) -> None:
+    studio_page.wait_for_selector("main h1")
+    studio_page.context.set_offline(True)
+    studio_page.click('nav a[href="#lab"]')
+    studio_page.get_by_text("The connection to the server is lost").wait_for()
+    studio_page.context.set_offline(False)
+    studio_page.get_by_role("heading", name="Lab", level=1).wait_for()
+    studio_page.get_by_text("The connection to the server is lost").wait_for(state="hidden")
+
+
 def test_first_paint_and_layout(studio_page: Any) -> None:
     """Nothing moves after the first paint."""
     studio_page.reload()

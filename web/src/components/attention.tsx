@@ -33,17 +33,20 @@ interface Props {
   error?: unknown;
   /** Null while there is nothing to show; then the children say why. */
   maps: Maps | null;
+  /** Said about the maps. */
+  note?: string;
   children?: ComponentChildren;
 }
 
 const TOP = 6;
 
-export function AttentionPanel({ depth, block, onBlock, error, maps, children }: Props) {
+export function AttentionPanel({ depth, block, onBlock, error, maps, note, children }: Props) {
   return (
     <section class="panel attention">
       <h2>{t("model.attention")}</h2>
       <IndexSelect label={t("model.block")} count={depth} value={block} onChange={onBlock} />
       <ErrorBox error={error} />
+      {note && <p class="faint">{note}</p>}
       {maps ? <Heads {...maps} /> : children}
     </section>
   );

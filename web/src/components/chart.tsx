@@ -48,11 +48,18 @@ export function Chart(props: ChartProps) {
     resized.observe(target);
     return () => (resized.disconnect(), made.destroy());
   }, [shape]);
+  const description = describe(props);
+  useEffect(() => {
+    // Only the drawing is an image: the legend below it is text that can be clicked.
+    const drawing = place.current!.querySelector(".u-wrap")!;
+    drawing.setAttribute("role", "img");
+    drawing.setAttribute("aria-label", description);
+  }, [shape, description]);
   useEffect(() => plot.current?.setData(aligned(series, logX)), [series]);
   return (
     <figure class="chart">
       <figcaption>{title}</figcaption>
-      <div class="plot" style={{ "--chart-height": `${height + 30}px` }} ref={place} role="img" aria-label={describe(props)} />
+      <div class="plot" style={{ "--chart-height": `${height + 30}px` }} ref={place} />
     </figure>
   );
 }

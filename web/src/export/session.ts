@@ -91,7 +91,7 @@ export class Session {
       if (step !== null) {
         if (step.token !== null) {
           const token = shownToken(tokenizer, step.token, stream.push(step.token), windowStart);
-          shown.push({ ...token, generated: true, ...prediction(tokenizer, step.logits, step.token, sequence, settings) });
+          shown.push({ ...token, generated: true, ...prediction(tokenizer, step.logits, step.token, step.seen, settings) });
         }
         windowStart = sequence.windowStart; // it restarts when the context is full
         if (step.finishReason !== null) reason = step.finishReason;
@@ -106,11 +106,13 @@ export class Session {
     }
     if (sequence !== this.sequence) return; // another text has been started
     const seconds = (performance.now() - start) / 1000;
-    while (sequence.pending > 0) sequence.advance(); // so that the last token has attention, too
+    // So that the last token has attention, too. After a stop, much of a long prompt may be left: it stays unread.
+    while (reason !== "stopped" && sequence.pending > 0) sequence.advance();
     this.window = { start: sequence.windowStart, cache: sequence.cache };
     this.tokens.value = shown;
     this.outcome.value = { tokens: shown.length - prompt, seconds, reason };
-    if (this.selected.value === null) this.selected.value = shown.length - 1;
+    const last = shown.length - 1, read = sequence.windowStart + sequence.cache.length;
+    this.selected.value ??= shown[last]!.probability === undefined ? Math.min(read, last) : last;
   }
 
   /** How likely the model found the next token of the prompt. */
@@ -118,7 +120,7 @@ export class Session {
     const next = sequence.windowStart + sequence.cache.length;
     if (!shown[next] || shown[next].probability !== undefined) return; // already known: the window was restarted
     const { tokenizer } = this.loaded;
-    shown[next] = { ...shown[next], ...prediction(tokenizer, sequence.logits(), shown[next].id, sequence, settings) };
+    shown[next] = { ...shown[next], ...prediction(tokenizer, sequence.logits(), shown[next].id, sequence.distinct(next), settings) };
   }
 }
 
@@ -127,9 +129,9 @@ function shownToken(tokenizer: Tokenizer, id: number, text: string, windowStart:
   return { id, windowStart, text: tokenLabel(tokenizer, id), shown: text };
 }
 
-function prediction(tokenizer: Tokenizer, logits: Float64Array, token: number, sequence: Sequence, settings: GenerationSettings) {
+function prediction(tokenizer: Tokenizer, logits: Float64Array, token: number, seen: ReadonlySet<number>, settings: GenerationSettings) {
   const probabilities = softmax(logits);
-  const sampled = samplingProbabilities(logits, settings, sequence.seen);
+  const sampled = samplingProbabilities(logits, settings, seen);
   const top = sortByProbability(probabilities).slice(0, ALTERNATIVES);
   const listed = top.includes(token) ? top : [...top.slice(0, -1), token];
   const alternatives = listed.map((id): Alternative => ({ id, text: tokenLabel(tokenizer, id), probability: probabilities[id]!, sampled: sampled[id]! }));

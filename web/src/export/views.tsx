@@ -24,7 +24,8 @@ function usePrediction(session: Session): Prediction {
   const tokens = session.tokens.value;
   const window = useMemo(() => (index === null ? null : session.windowOf(index)), [index, tokens]);
   const position = window === null || index === null ? -1 : index - 1 - window.start;
-  return { token: index === null ? undefined : tokens[index], window, position: position >= 0 ? position : null };
+  const read = window !== null && position >= 0 && position < window.cache.length; // a stop may leave the end unread
+  return { token: index === null ? undefined : tokens[index], window, position: read ? position : null };
 }
 
 export function Lens({ session }: { session: Session }) {

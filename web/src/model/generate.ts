@@ -27,13 +27,18 @@ export class Sequence {
     private readonly model: Gpt,
     prompt: number[],
     private readonly vocabulary: number,
-    stopToken: number,
+    private readonly stopToken: number,
   ) {
     const { context } = model.config;
     this.tokens = prompt.slice();
     this.windowStart = Math.max(0, prompt.length - context);
-    this.seen = new Set(prompt.filter((token) => token < vocabulary && token !== stopToken));
+    this.seen = this.distinct(prompt.length);
     this.cache = model.newCache(context);
+  }
+
+  /** The distinct tokens before a position, without the stop token: those that a repetition penalty applies to. */
+  distinct(end: number): Set<number> {
+    return new Set(this.tokens.slice(0, end).filter((token) => token < this.vocabulary && token !== this.stopToken));
   }
 
   /** The number of tokens that the model has not seen. */
@@ -67,6 +72,8 @@ export interface Step {
   token: number | null;
   /** The logits that it was sampled from. */
   logits: Float64Array;
+  /** The distinct tokens before it, to which the repetition penalty applied. */
+  seen: ReadonlySet<number>;
   finishReason: FinishReason | null;
 }
 
@@ -79,14 +86,15 @@ export function* generate(sequence: Sequence, settings: GenerationSettings, stop
     }
     const logits = sequence.logits();
     const u = uniform(settings.seed, settings.sample, sequence.tokens.length);
-    const token = sampleToken(logits, settings, u, sequence.seen);
+    const seen = new Set(sequence.seen); // a copy: the token itself is added to the sequence before the step is looked at
+    const token = sampleToken(logits, settings, u, seen);
     if (token === stopToken) {
-      yield { token: null, logits, finishReason: "stop_token" };
+      yield { token: null, logits, seen, finishReason: "stop_token" };
       return;
     }
     sequence.append(token);
     const finishReason = count === settings.maxNewTokens ? "length" : null;
-    yield { token, logits, finishReason };
+    yield { token, logits, seen, finishReason };
     if (finishReason !== null) return;
   }
 }

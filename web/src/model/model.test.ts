@@ -1,6 +1,8 @@
 /** The page's random numbers, sampling, tokenizers and erf give what Python gives (golden.json: tests/exporting/golden.py). */
 import { describe, expect, it } from "vitest";
 import golden from "./golden.json";
+import { generate, Sequence } from "./generate";
+import type { Gpt } from "./gpt";
 import { erf } from "./operations";
 import type { Payload } from "./payload";
 import { uniform } from "./philox";
@@ -56,4 +58,13 @@ it("labels tokens that are no whole characters by their bytes", () => {
 
 it.each(golden.erf)("erf(%d)", (x, value) => {
   expect(erf(x!)).toBeCloseTo(value!, 14);
+});
+
+it("gives the tokens before each step: the repetition penalty does not apply to a token that comes for the first time", () => {
+  const model = { config: { context: 8 }, newCache: () => ({ length: 0 }), advance: (_: number, cache: { length: number }) => cache.length++, readout: () => Float64Array.of(0, 1, 3, -9) };
+  const sequence = new Sequence(model as unknown as Gpt, [1, 3, 0], 4, 3);
+  const settings = { temperature: 0, topK: null, topP: null, minP: null, repetitionPenalty: 1.5, maxNewTokens: 2, seed: 0n, sample: 0 };
+  const steps = [...generate(sequence, settings, 3)].filter((step) => step !== null);
+  expect(steps.map(({ token, seen }) => [token, [...seen]])).toEqual([[2, [1, 0]], [2, [1, 0, 2]]]);
+  expect([...sequence.distinct(2)]).toEqual([1]);
 });

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from msgspec import Meta
 
-from normscope.data.tokenizers import Tokenizer
+from normscope.data.tokenizers import DecodeStream, Tokenizer
 from normscope.errors import ConfigError, NormscopeError
 from normscope.generate.config import GenerationConfig
 from normscope.generate.sampling import FloatArray, probabilities
@@ -27,7 +27,9 @@ MAX_NEW_TOKENS = 512
 MAX_PROMPT = 20_000
 """Characters of a prompt."""
 MAX_MAP = 256
-"""Tokens of an attention map: it grows with their square."""
+"""Tokens of an attention map: it grows with their square. Of a longer window, a part is shown."""
+MAX_WEIGHTS = 2**28
+"""Attention weights computed for a map, of all blocks and heads: 1 GiB."""
 ALTERNATIVES = 8
 """Tokens listed for a position."""
 _MODEL = GenerationConfig()
@@ -61,6 +63,8 @@ class AttentionRequest(ModelRequest, forbid_unknown_fields=True, kw_only=True):
 
     tokens: TokenList
     layer: Annotated[int, Meta(ge=0)] = 0
+    stop: Annotated[int, Meta(ge=1)] | None = None
+    """The map ends before this token; None: with the last one."""
 
 
 class LensRequest(ModelRequest, forbid_unknown_fields=True, kw_only=True):
@@ -101,11 +105,16 @@ def generate(studio: Studio, request: GenerateRequest) -> Iterator[dict[str, Any
 
 def _tokens(generation: Generation, tokenizer: Tokenizer, config: GenerationConfig) -> Iterator[dict[str, Any]]:
     (sequence,) = generation.sequences
-    yield {"prompt": [_token(tokenizer, token) for token in sequence.tokens]}
+    stream = tokenizer.stream()
+    yield {"prompt": [_text_token(tokenizer, token, stream) for token in sequence.tokens]}
     start, seen = sequence.window_start, sequence.seen
     for event in generation:
         token = tokenizer.eos_token_id if event.token is None else event.token
-        yield {**_token(tokenizer, token), **_choice(event, tokenizer, token, config, seen), "start": start}
+        yield {
+            **_text_token(tokenizer, token, stream),
+            **_choice(event, tokenizer, token, config, seen),
+            "start": start,
+        }
         start, seen = sequence.window_start, sequence.seen
     yield {"finish_reason": sequence.finish_reason, "notices": sequence.notices}
 
@@ -123,13 +132,21 @@ def _choice(
 
 
 def attention(studio: Studio, request: AttentionRequest) -> dict[str, Any]:
-    """The attention weights of all heads of a block: `weights[head][query][key]`."""
-    if len(request.tokens) > MAX_MAP:
-        raise ConfigError(f"{len(request.tokens)} tokens exceed the limit of {MAX_MAP} for an attention map")
+    """The attention weights of all heads of a block: `weights[head][query][key]`.
+
+    The model sees all tokens; queries and keys are the last `MAX_MAP` of them before `stop`.
+    """
+    count = len(request.tokens)
     model, _ = studio.load(request.run, request.checkpoint)
     if request.layer >= model.config.depth:
         raise ConfigError(f"there is no block {request.layer}: the model has {model.config.depth}")
-    maps = attention_maps(model, _batch(model, request.tokens))[request.layer, 0]
+    if count > model.config.context:
+        raise ConfigError(f"{count} tokens exceed the model's context of {model.config.context}")
+    if model.config.depth * model.config.heads * count**2 > MAX_WEIGHTS:
+        raise ConfigError(f"the attention weights of {count} tokens are too many for this model: use a shorter text")
+    stop = min(request.stop or count, count)
+    shown = slice(max(0, stop - MAX_MAP), stop)
+    maps = attention_maps(model, _batch(model, request.tokens))[request.layer, 0, :, shown, shown]
     return {"weights": np.round(maps.double().numpy(), 4)}
 
 
@@ -161,6 +178,13 @@ def _top(values: FloatArray, count: int) -> list[int]:
 
 def _token(tokenizer: Tokenizer, token: int) -> dict[str, Any]:
     return {"id": token, "text": token_text(tokenizer, token)}
+
+
+def _text_token(tokenizer: Tokenizer, token: int, stream: DecodeStream) -> dict[str, Any]:
+    """A token of a text: `shown` is the text that is complete with it, empty while a character goes on."""
+    if token == tokenizer.eos_token_id:
+        return _token(tokenizer, token)
+    return {**_token(tokenizer, token), "shown": stream.push(token)}
 
 
 ENDPOINTS: dict[str, Endpoint] = {

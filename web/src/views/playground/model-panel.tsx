@@ -1,6 +1,6 @@
 /** One model: the text it generates, and how it came to the token that is selected. */
 import { useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import { stream } from "../../api";
 import { NoPrediction } from "../../components/alternatives";
 import { AttentionPanel, type AttentionMap } from "../../components/attention";
@@ -8,6 +8,7 @@ import { ErrorBox } from "../../components/error-box";
 import { LensPanel, type LensRow } from "../../components/lens";
 import type { Sampling } from "../../components/sampling";
 import { TextPanels } from "../../components/text-panels";
+import type { TextToken } from "../../components/tokens";
 import { useResult } from "../../components/use-result";
 import { t } from "../../i18n";
 import type { GenerateItem, Model, Models, PlaygroundToken } from "./types";
@@ -114,58 +115,79 @@ function windowStart(tokens: PlaygroundToken[], index: number): number {
 
 const ids = (tokens: PlaygroundToken[]) => tokens.map(({ id }) => id);
 
-/** Ask whenever the request changes; null asks nothing. */
-function useAnswer<Answer>(name: string, request: object | null, delay: number) {
-  const asked = useSignal<object | null>(null);
-  useEffect(() => void (asked.value = request), [JSON.stringify(request)]);
-  return useResult<Answer>(name, asked, delay).value;
+/** Ask whenever the request changes; null asks nothing. The answer comes with the subject of its own request, since it
+ * may be of an earlier one; null if it is of another model. */
+function useAnswer<Answer, Subject extends object>(name: string, request: Source | null, subject: Subject, delay: number) {
+  const asked = useSignal<Source | null>(null);
+  const subjects = useRef(new WeakMap<object, Subject>());
+  useEffect(() => {
+    if (request) subjects.current.set(request, subject);
+    asked.value = request;
+  }, [JSON.stringify(request)]);
+  const { data, answered, error } = useResult<Answer>(name, asked, delay).value;
+  const of = answered as Source | null;
+  if (!request || !data || of?.run !== request.run || of.checkpoint !== request.checkpoint) return { answer: null, error };
+  return { answer: { ...data, subject: subjects.current.get(of)! }, error };
 }
 
 function Lens({ source, tokens, index }: Selection) {
   const before = index === null ? [] : tokens.slice(windowStart(tokens, index), index);
   const token = index === null ? undefined : tokens[index];
   const request = before.length ? { ...source, tokens: ids(before), chosen: token!.id } : null;
-  const { data, error } = useAnswer<{ rows: LensRow[] }>("playground/lens", request, 200);
-  return <LensPanel token={token} rows={request && data?.rows} error={error} />;
+  const { answer, error } = useAnswer<{ rows: LensRow[] }, { token?: TextToken }>("playground/lens", request, { token }, 200);
+  return <LensPanel token={answer ? answer.subject.token : token} rows={request && answer?.rows} error={error} />;
 }
 
 interface AttentionProps extends Selection {
   model: Model | undefined;
+  /** The tokens of a map; of a longer window, the map is a part. */
   most: number;
   onSelect: (index: number) => void;
+}
+
+/** What a map is of: the tokens of its rows, the index of the first, and the row that is selected. */
+interface MapSubject {
+  block: number;
+  shown: PlaygroundToken[];
+  first: number;
+  query: number;
+  /** The tokens that the model saw. */
+  seen: number;
 }
 
 function Attention({ source, tokens, index, model, most, onSelect }: AttentionProps) {
   const chosen = useSignal(0);
   const depth = model?.depth ?? 1;
   const block = Math.min(chosen.value, depth - 1);
-  const { first, seen } = seenTogether(tokens, index, model?.context ?? most, most);
-  // The token before the selected one predicted it.
+  const { start, end } = windowOf(tokens, index, model?.context ?? most);
+  // The part of a long window that ends with the token before the selected one, which predicted it, or begins the window.
+  const stop = Math.min(end, Math.max(index ?? 0, start + most));
+  const first = Math.max(start, stop - most);
   const query = index === null ? -1 : index - 1 - first;
-  const request = query >= 0 ? { ...source, tokens: ids(seen), layer: block } : null;
-  const { data, error } = useAnswer<{ weights: AttentionMap[] }>("playground/attention", request, 300);
-  // Answers come later than tokens: a map may have fewer, or be of another text.
-  const count = data?.weights[0]!.length ?? 0;
-  const onQuery = (row: number) => onSelect(Math.min(first + row + 1, tokens.length - 1));
+  const request = query >= 0 ? { ...source, tokens: ids(tokens.slice(start, end)), layer: block, stop: stop - start } : null;
+  const subject = { block, shown: tokens.slice(first, stop), first, query, seen: end - start };
+  const { answer, error } = useAnswer<{ weights: AttentionMap[] }, MapSubject>("playground/attention", request, subject, 300);
+  const of = answer?.subject;
+  const maps = of && of.block === block && {
+    tokens: of.shown,
+    weights: answer.weights,
+    // The present selection, as far as the map has it.
+    query: index !== null && index > of.first && index - 1 - of.first < of.shown.length ? index - 1 - of.first : of.query,
+    onQuery: (row: number) => onSelect(Math.min(of.first + row + 1, tokens.length - 1)),
+  };
   return (
-    <AttentionPanel
-      depth={depth}
-      block={block}
-      onBlock={(value) => (chosen.value = value)}
-      error={error}
-      maps={request && data && count <= seen.length ? { tokens: seen, weights: data.weights, query: Math.min(query, count - 1), onQuery } : null}
+    <AttentionPanel depth={depth} block={block} onBlock={(value) => (chosen.value = value)} error={error} maps={maps || null}
+      note={maps && of.seen > of.shown.length ? t("playground.part", { shown: of.shown.length, seen: of.seen }) : undefined}
     >
       {!request && <NoPrediction of={index === null ? undefined : tokens[index]} />}
     </AttentionPanel>
   );
 }
 
-/** The tokens that the model saw together when it chose the one at an index, and after it; of a long window, a part. */
-function seenTogether(tokens: PlaygroundToken[], index: number | null, context: number, most: number) {
-  if (index === null) return { first: 0, seen: [] };
+/** The tokens that the model saw together when it chose the one at an index, and after it: from start to before end. */
+function windowOf(tokens: PlaygroundToken[], index: number | null, context: number) {
+  if (index === null) return { start: 0, end: 0 };
   const start = windowStart(tokens, index);
   const end = tokens.filter((one) => (one.start ?? 0) <= start).length;
-  const stop = Math.min(end, start + context, Math.max(index, start + most));
-  const first = Math.max(start, stop - most);
-  return { first, seen: tokens.slice(first, stop) };
+  return { start, end: Math.min(end, start + context) };
 }

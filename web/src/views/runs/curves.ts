@@ -34,7 +34,7 @@ export function seriesOf(metric: Metric, runs: { name: string; data: RunData }[]
     const curve = (of: CurveName) => data.curves[of];
     const end = Math.max(data.step, 1);
     const level = (value: number | null, text: string): Series[] =>
-      value === null || i > 0 ? [] : [{ label: text, color: "--faint", x: [Math.min(1, end), end], y: [value, value], dashed: true }];
+      value === null ? [] : [{ label: label(text), color: several ? color : "--faint", x: [Math.min(1, end), end], y: [value, value], dashed: true }];
     const own = several ? {} : { color: "--series-b" };
     if (metric === "loss") {
       return [

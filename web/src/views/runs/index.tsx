@@ -44,9 +44,15 @@ export default function RunsView() {
     }
   };
   useEffect(() => {
-    void refresh();
-    const timer = setInterval(() => document.hidden || void refresh(), POLL);
-    return () => clearInterval(timer);
+    let timer = 0;
+    let left = false;
+    // The next request waits for the answer: a slow server is not asked twice at once.
+    const poll = async () => {
+      if (!document.hidden || list.value === null) await refresh();
+      if (!left) timer = window.setTimeout(() => void poll(), POLL);
+    };
+    void poll();
+    return () => ((left = true), clearTimeout(timer));
   }, []);
   const data = list.value;
   const shown = [...(open.value ? [open.value] : []), ...compared.value.filter((name) => name !== open.value)];

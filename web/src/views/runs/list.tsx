@@ -1,7 +1,7 @@
 /** The table of runs. */
 import { formatBytes, formatCount } from "../../components/format";
 import { locale, t } from "../../i18n";
-import type { RunList, RunSummary } from "./types";
+import type { Job, RunList, RunSummary } from "./types";
 
 interface Props {
   list: RunList | null;
@@ -36,7 +36,7 @@ export function RunTable({ list, open, compared, most, onOpen, onCompare }: Prop
             <tr key={job.name}>
               <td />
               <td><NameButton name={job.name} open={open} onOpen={onOpen} /></td>
-              <td class={job.status === "failed" ? "bad" : ""}>{t(job.status === "failed" ? "runs.status.failed" : "runs.status.starting")}</td>
+              <td><StartingStatus job={job} /></td>
               <td colSpan={5} />
             </tr>
           ))}
@@ -80,6 +80,12 @@ function NameButton({ name, open, onOpen }: { name: string; open: string | null;
       {name}
     </button>
   );
+}
+
+/** The status of a run that has no folder yet: its process is starting, or ended before it made one. */
+export function StartingStatus({ job }: { job: Job }) {
+  const status = job.status !== "running" ? job.status : job.stopping ? "stopping" : "starting";
+  return <span class={`status ${status}`}>{t(`runs.status.${status}`)}</span>;
 }
 
 export function Status({ run }: { run: RunSummary }) {

@@ -8,8 +8,8 @@ import { ErrorBox } from "../../components/error-box";
 import { formatCount, formatDuration, formatNumber } from "../../components/format";
 import { t } from "../../i18n";
 import { feedOf, type RunData } from "./feed";
-import { Status } from "./list";
-import type { Layer, RunDetails, RunList, RunSummary } from "./types";
+import { StartingStatus, Status } from "./list";
+import type { Job, Layer, RunDetails, RunList, RunSummary } from "./types";
 
 /** Steps of which the signal is drawn: the first and the last. */
 const SIGNAL_COLORS = ["--series-d", "--series-a"];
@@ -17,6 +17,7 @@ const SIGNAL_COLORS = ["--series-d", "--series-a"];
 export function OpenRun({ name, list, onChange }: { name: string; list: RunList; onChange: () => void }) {
   const data = feedOf(name).value;
   const run = list.runs.find((one) => one.name === name);
+  const starting = list.starting.find((one) => one.name === name);
   const details = useSignal<RunDetails | null>(null);
   const exists = run !== undefined;
   useEffect(() => {
@@ -28,8 +29,8 @@ export function OpenRun({ name, list, onChange }: { name: string; list: RunList;
         <h2>{name}</h2>
         <p class="faint model">{details.value?.model ?? ""}</p>
         {details.value?.extension && <p class="faint">{details.value.extension}</p>}
-        <Progress data={data} run={run} />
-        {run && <Actions run={run} onChange={onChange} />}
+        <Progress data={data} run={run} starting={starting} />
+        {run ? <Actions run={run} onChange={onChange} /> : starting && <StopStarting job={starting} onChange={onChange} />}
         <ErrorBox error={data.error} />
         <Output data={data} />
       </section>
@@ -49,7 +50,7 @@ export function OpenRun({ name, list, onChange }: { name: string; list: RunList;
   );
 }
 
-function Progress({ data, run }: { data: RunData; run: RunSummary | undefined }) {
+function Progress({ data, run, starting }: { data: RunData; run: RunSummary | undefined; starting: Job | undefined }) {
   const steps = Math.max(data.steps, run?.steps ?? 0);
   const last = (name: keyof RunData["curves"]) => data.curves[name].y.at(-1) ?? null;
   const bits = last("bits_per_byte");
@@ -58,7 +59,7 @@ function Progress({ data, run }: { data: RunData; run: RunSummary | undefined })
   return (
     <>
       <div class="row">
-        {run ? <Status run={run} /> : <span class="status">{t("runs.status.starting")}</span>}
+        {run ? <Status run={run} /> : starting && <StartingStatus job={starting} />}
         <progress max={steps || 1} value={data.step} aria-label={t("runs.progress")} />
         <span>{t("runs.steps_of", { step: data.step, steps: steps || "?" })}</span>
       </div>
@@ -86,18 +87,40 @@ function Tile({ name, children }: { name: string; children: ComponentChildren })
   );
 }
 
-function Actions({ run, onChange }: { run: RunSummary; onChange: () => void }) {
+/** Requests about a run; the error of the last one. */
+function useActions(run: string, onChange: () => void) {
   const error = useSignal<unknown>(null);
-  const steps = useSignal(2 * run.steps);
   const act = (name: string, request: object) => async () => {
     try {
       error.value = null;
-      await call(name, { run: run.name, ...request });
+      await call(name, { run, ...request });
     } catch (problem) {
       error.value = problem;
     }
     onChange();
   };
+  return { act, error: error.value };
+}
+
+/** A run that has no folder yet can only be stopped. */
+function StopStarting({ job, onChange }: { job: Job; onChange: () => void }) {
+  const { act, error } = useActions(job.name, onChange);
+  return (
+    <>
+      <div class="row actions">
+        <button type="button" disabled={job.status !== "running" || job.stopping} onClick={act("runs/stop", {})}>
+          {t("model.stop")}
+        </button>
+      </div>
+      <ErrorBox error={error} />
+    </>
+  );
+}
+
+function Actions({ run, onChange }: { run: RunSummary; onChange: () => void }) {
+  const { act, error } = useActions(run.name, onChange);
+  const steps = useSignal(2 * run.steps);
+  useEffect(() => void (steps.value = 2 * run.steps), [run.steps]); // after it was extended
   const training = run.status === "training" || run.job?.status === "running";
   return (
     <>
@@ -118,7 +141,7 @@ function Actions({ run, onChange }: { run: RunSummary; onChange: () => void }) {
         <a href={`report/${encodeURIComponent(run.name)}`} target="_blank" rel="noopener">{t("runs.report")}</a>
         <a href={`#playground/${encodeURIComponent(run.name)}`}>{t("runs.generate")}</a>
       </div>
-      <ErrorBox error={error.value} />
+      <ErrorBox error={error} />
     </>
   );
 }

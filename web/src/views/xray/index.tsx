@@ -30,6 +30,7 @@ export default function XrayView() {
       const found = await xray();
       taken.value = [...taken.value, found].slice(-8);
       opened.value = found.key;
+      diff.value = null; // it compared another one
     } catch (problem) {
       error.value = problem;
     } finally {
@@ -95,7 +96,7 @@ export default function XrayView() {
             {t("xray.compare")}
             <select value={diff.value ? undefined : ""} onChange={(event) => void compare(event.currentTarget.value)}>
               <option value="">{t("xray.nothing")}</option>
-              <Records records={taken.value.filter((one) => one.key !== opened.value)} />
+              <Records records={taken.value} without={opened.value} />
             </select>
           </label>
           {shown && (
@@ -116,14 +117,18 @@ export default function XrayView() {
   );
 }
 
-function Records({ records }: { records: Xray[] }) {
+/** The records as options, numbered as they were taken; one can be left out. */
+function Records({ records, without }: { records: Xray[]; without?: string | null }) {
   return (
     <>
-      {records.map((one, i) => (
-        <option key={one.key} value={one.key}>
-          {i + 1}. {one.label}
-        </option>
-      ))}
+      {records.map(
+        (one, i) =>
+          one.key !== without && (
+            <option key={one.key} value={one.key}>
+              {i + 1}. {one.label}
+            </option>
+          ),
+      )}
     </>
   );
 }
