@@ -119,16 +119,14 @@ export default function XrayView() {
 
 /** The records as options, numbered as they were taken; one can be left out. */
 function Records({ records, without }: { records: Xray[]; without?: string | null }) {
+  const numbered = records.map((one, i) => ({ one, number: i + 1 })).filter(({ one }) => one.key !== without);
   return (
     <>
-      {records.map(
-        (one, i) =>
-          one.key !== without && (
-            <option key={one.key} value={one.key}>
-              {i + 1}. {one.label}
-            </option>
-          ),
-      )}
+      {numbered.map(({ one, number }) => (
+        <option key={one.key} value={one.key}>
+          {number}. {one.label}
+        </option>
+      ))}
     </>
   );
 }
