@@ -44,7 +44,7 @@ class FakeJobs(jobs.Jobs):
         super().__init__()
         self.started: list[list[str]] = []
 
-    def start(self, kind: str, subject: str, arguments: Any, folder: Path | None = None) -> Any:
+    def start(self, kind: str, subject: str, arguments: Any) -> Any:
         self.started.append(list(arguments))
 
 
