@@ -3,10 +3,12 @@
 import asyncio
 import json
 import logging
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 import torch
 
@@ -40,19 +42,17 @@ def test_a_stream_is_closed_when_the_client_goes_away() -> None:
     def items() -> Iterator[Any]:
         try:
             while True:
+                time.sleep(0.02)
                 yield {}
         finally:
             closed.append(True)
 
-    async def read_then_cancel() -> None:
-        async def read() -> None:
-            async for _ in _lines(items()):
-                await asyncio.sleep(0.01)
+    stream = items()
 
-        task = asyncio.create_task(read())
-        await asyncio.sleep(0.1)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+    async def read_until_canceled() -> None:
+        with anyio.move_on_after(0.1):
+            async for _ in _lines(stream):
+                pass
 
-    asyncio.run(read_then_cancel())
+    anyio.run(read_until_canceled)
     assert closed == [True]
