@@ -66,8 +66,8 @@ format: $(DEV)  ## fix the style with ruff
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-clean:  ## remove the environment and all caches
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis dist build
+clean:  ## remove the environment, the built page and all caches
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis dist build web/node_modules src/normscope/studio/static
 	find src tests examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Created again when the dependencies change. The stamp comes last, so that an interrupted install starts over.
@@ -85,7 +85,7 @@ $(NODE_MODULES): web/package.json web/package-lock.json
 	cd web && npm ci --no-audit --no-fund
 	@touch $@
 
-$(PAGE): $(NODE_MODULES) web/index.html web/vite.config.ts web/tsconfig.json $(shell find web/src src/normscope/messages -name '*.ts*' -o -name '*.css' -o -name '*.json')
+$(PAGE): $(NODE_MODULES) web/index.html web/export.html web/vite.config.ts web/tsconfig.json $(shell find web/src src/normscope/messages -name '*.ts*' -o -name '*.css' -o -name '*.json')
 	cd web && npm run build
 	@touch $@
 

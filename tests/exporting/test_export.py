@@ -73,6 +73,14 @@ def test_a_page_gives_back_its_model_and_tokenizer(run: Run, tmp_path: Path, wei
         assert torch.equal(model.state_dict()[name], expected), name
 
 
+def test_only_the_weights_of_layers_are_rounded(run: Run) -> None:
+    model, _ = run.load_model("best")
+    model.blocks[0].register_parameter("gain", torch.nn.Parameter(torch.ones(2, 3)))  # as of a norm with groups
+    dtypes = {one["name"]: one["dtype"] for one in html.pack_tensors(model, "int8")[0]}
+    assert dtypes["blocks.0.gain"] == "float32"
+    assert dtypes["embedding.weight"] == "int8"
+
+
 def test_the_page_says_what_the_run_is(run: Run, tmp_path: Path) -> None:
     content = content_of(normscope.export(run.folder, checkpoint=2, out=tmp_path / "page.html"))
     facts = content["facts"]

@@ -1,5 +1,7 @@
 """The endpoints of the tab Runs: the list, following a run, starting, stopping and resuming, uploads and reports."""
 
+import json
+import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -10,8 +12,10 @@ import pytest
 from starlette.testclient import TestClient
 
 from normscope.errors import ConfigError
-from normscope.runs.events import SampleEvent
+from normscope.runs import list_runs
+from normscope.runs.events import SampleEvent, ValidationEvent
 from normscope.runs.follow_metrics import MetricsPosition, read_new_metrics
+from normscope.runs.list_runs import RunSummary
 from normscope.runs.metrics_file import MetricsFile, read_metrics
 from normscope.runs.run import Run
 from normscope.studio import jobs, uploads
@@ -44,7 +48,7 @@ class FakeJobs(jobs.Jobs):
         super().__init__()
         self.started: list[list[str]] = []
 
-    def start(self, kind: str, subject: str, arguments: Any, folder: Path | None = None) -> Any:
+    def start(self, kind: str, subject: str, arguments: Any) -> Any:
         self.started.append(list(arguments))
 
 
@@ -58,6 +62,34 @@ def test_the_list_has_runs_and_damaged_ones_but_no_links(copied: Studio) -> None
     ]
     assert [run["name"] for run in found["damaged"]] == ["broken"]
     assert runs.list_all(Studio(copied.runs / "nothing"), NoArguments()) == {"runs": [], "damaged": [], "starting": []}
+
+
+def test_the_list_sends_no_paths_and_leaves_out_names_that_are_not_unicode(copied: Studio) -> None:
+    shutil.copytree(copied.runs / "small", os.fsdecode(os.fsencode(copied.runs) + b"/\xff"))
+    (item,) = runs.follow(copied, FollowRequest("small"))
+    assert any(event["kind"] == "checkpoint" for event in item["events"])
+    listed = runs.list_all(copied, NoArguments())
+    assert [run["name"] for run in listed["runs"]] == ["small"]
+    assert "/" not in "".join(event["path"] for event in item["events"] if event["kind"] == "checkpoint")
+    assert str(copied.runs).encode() not in encode(listed)
+
+
+def test_the_list_reads_a_run_again_when_it_changed(copied: Studio, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Path] = []
+
+    def summarize(folder: Path) -> RunSummary:
+        read.append(folder)
+        return list_runs.summarize(folder)
+
+    monkeypatch.setattr(runs, "summarize", summarize)
+    first = runs.list_all(copied, NoArguments())
+    assert runs.list_all(copied, NoArguments()) == first
+    assert len(read) == 1
+    file = MetricsFile(copied.runs / "small" / "metrics.jsonl")
+    file.on_event(ValidationEvent(4, 0.5, 0.5, True, 1.0))
+    file.close()
+    (run,) = runs.list_all(copied, NoArguments())["runs"]
+    assert run["best_loss"] == 0.5
 
 
 def test_details_options_and_plans(studio: Studio) -> None:
@@ -106,8 +138,9 @@ def test_lone_surrogates_in_a_sample_are_replaced(copied: Studio) -> None:
     file.on_event(SampleEvent(4, "a\ud800", "b"))
     file.close()
     (item,) = runs.follow(copied, FollowRequest("small"))
-    assert item["events"][-1]["prompt"] == "a?"
-    assert encode(item)
+    sent = json.loads(encode(item))
+    assert sent["events"][-1]["prompt"] == "a?"
+    assert sent["position"]["bytes"] == item["position"].bytes
 
 
 def test_start_gives_every_setting_as_one_argument(copied: Studio) -> None:

@@ -8,9 +8,13 @@ import pytest
 from starlette.testclient import TestClient
 
 from normscope.diagnostics.record_json import save_record
-from normscope.inspection.xray import xray_target
+from normscope.errors import ConfigError
+from normscope.inspection.xray import XrayResult, xray_target
 from normscope.studio.server import create_app
 from normscope.studio.state import Studio
+from normscope.studio.views import xray
+from normscope.studio.views.xray import XrayRequest
+from normscope.studio.xray_records import MAX_UPLOADED, KeptRecord, XrayRecords
 from tests.studio.serving import RUN
 
 PUBLISHED = Path(__file__).parents[2] / "docs" / "lab"
@@ -35,7 +39,24 @@ def test_xray_of_a_run_and_its_report(client: TestClient) -> None:
     report = client.get(f"/xray/{found['key']}")
     assert report.status_code == 200
     assert "<title>X-ray of" in report.text
+    assert report.headers["content-security-policy"].startswith("sandbox allow-scripts;")  # lets its script run
     assert client.get("/xray/unknown").status_code == 404
+
+
+def test_a_run_is_a_run_whatever_else_is_in_its_folder(tmp_path: Path) -> None:
+    shutil.copytree(RUN, tmp_path / "small")
+    (tmp_path / "small" / "step-1.json").write_text("{}")
+    studio = Studio(tmp_path)
+    key = str(xray.xray(studio, XrayRequest("run:small"))["key"])
+    assert studio.xrays.get(key).result.record.label.startswith("small step ")
+
+
+def test_uploaded_records_are_dropped_when_they_are_too_large_together() -> None:
+    records, result = XrayRecords(), XrayResult((), [])
+    keys = [records.add(KeptRecord("one", result, uploaded=MAX_UPLOADED // 2)) for _ in range(3)]
+    with pytest.raises(ConfigError, match="no longer in memory"):
+        records.get(keys[0])
+    assert [records.get(key).label for key in keys[1:]] == ["one", "one"]
 
 
 def test_two_xrays_are_compared(client: TestClient) -> None:

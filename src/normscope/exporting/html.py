@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from normscope._version import __version__
+from normscope.blocks.linear import Embedding, Linear
 from normscope.data.tokenizers import Tokenizer
 from normscope.errors import ConfigError, FileError, NonFiniteError
 from normscope.exporting.html_support import norm_tables, tokenizer_content
@@ -36,8 +37,8 @@ from normscope.runs.run import Run
 from normscope.storage.json_files import FileFormat
 
 PAGE_FORMAT = FileFormat(1)
-MAX_WEIGHT_BYTES = 384 * 2**20
-"""Browsers limit the length of a string to 2^29 characters; base64 has 4 for 3 bytes."""
+MAX_WEIGHT_BYTES = 380 * 2**20
+"""Browsers limit the length of a string to a little less than 2^29 characters; base64 has 4 for 3 bytes."""
 TEMPLATE_PATH = "studio/static/export.html"
 """Built by `make studio`, with the studio's own page."""
 _PLACES = ("title", "model", "weights")
@@ -109,10 +110,11 @@ def pack_tensors(model: GPT, weights: str) -> tuple[list[dict[str, Any]], bytes]
     bytes of a tensor are followed by the scale of each row. Everything else is float32.
     """
     table, data = [], bytearray()
+    rounded = _rounded(model) if weights == "int8" else set()
     for name, tensor in model.state_dict().items():
         if not torch.isfinite(tensor).all():
             raise NonFiniteError(f"the weight {name} has NaN or Inf\nfix: export another checkpoint")
-        rounds = weights == "int8" and tensor.dim() == 2 and name != "position.weight"
+        rounds = name in rounded
         table.append(
             {
                 "name": name,
@@ -133,6 +135,12 @@ def pack_tensors(model: GPT, weights: str) -> tuple[list[dict[str, Any]], bytes]
                 f"the weights take more than {format_bytes(MAX_WEIGHT_BYTES)}, too much for a browser\nfix: {fix}"
             )
     return table, bytes(data)
+
+
+def _rounded(model: GPT) -> set[str]:
+    """The names of the tensors that "int8" rounds. By module: a norm's gain can be a matrix too, one row per group."""
+    layers = {name for name, module in model.named_modules() if isinstance(module, Linear | Embedding)}
+    return {f"{name}.weight" for name in layers - {"position"}}
 
 
 def _float32_bytes(tensor: Tensor) -> bytes:

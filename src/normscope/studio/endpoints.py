@@ -13,12 +13,14 @@ is checked against, and returns data; one that returns an iterator streams it, o
 """
 
 import inspect
+import logging
 import math
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
+import anyio
 import msgspec
 import numpy as np
 from starlette.concurrency import iterate_in_threadpool, run_in_threadpool
@@ -106,10 +108,14 @@ async def _lines(items: Iterator[Any]) -> AsyncIterator[bytes]:
             yield encode(item) + b"\n"
     except NormscopeError as error:
         yield encode({"error": describe(error)}) + b"\n"
+    except Exception:
+        logging.getLogger(__name__).exception("a stream failed")
+        yield encode({"error": {"message": "the server failed; its terminal shows why", "fix": ""}}) + b"\n"
     finally:
         close = getattr(items, "close", None)
-        if close is not None:  # a client that went away: end a generator where it waits
-            await run_in_threadpool(close)
+        if close is not None:  # a client that went away: end a generator where it waits, though this task is canceled
+            with anyio.CancelScope(shield=True):
+                await run_in_threadpool(close)
 
 
 def error_response(error: Exception, status: int | None = None) -> Response:
@@ -126,8 +132,24 @@ def describe(error: Exception) -> dict[str, Any]:
 
 
 def encode(value: Any) -> bytes:
-    """JSON, with NaN and infinities as null: no browser reads them."""
-    return msgspec.json.encode(value, enc_hook=_plain)
+    """JSON, with NaN and infinities as null: no browser reads them. Lone surrogates, no Unicode, become "?"."""
+    try:
+        return msgspec.json.encode(value, enc_hook=_plain)
+    except UnicodeEncodeError:  # a damaged or hostile text
+        return msgspec.json.encode(_unicode(value))
+
+
+def _unicode(value: Any) -> Any:
+    """The value in builtin types, with strings that are Unicode."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, Mapping):
+        return {_unicode(name): _unicode(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_unicode(one) for one in value]
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    return _unicode(msgspec.to_builtins(value, enc_hook=_plain))
 
 
 def _plain(value: Any) -> Any:

@@ -9,8 +9,8 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import IO, Literal
 
 from normscope.errors import ConfigError
@@ -19,8 +19,12 @@ MAX_RUNNING = 2
 """Jobs at the same time: more only slow each other down."""
 MAX_OUTPUT = 64 * 2**10
 """Bytes of output shown of a job."""
+MAX_JOBS = 50
+"""Jobs that are remembered; older ones that have ended are forgotten."""
 STOP_SECONDS = 30.0
 WATCH_SECONDS = 0.3
+HEARTBEAT_SECONDS = 1.0
+"""Longest silence of a stream: a client that went away is noticed when something is sent."""
 
 JobStatus = Literal["running", "done", "stopped", "failed"]
 
@@ -42,6 +46,7 @@ class Job:
     output_file: IO[bytes] = field(repr=False)
     stop_requested: bool = False
     final_output: str = field(default="", repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @property
     def status(self) -> JobStatus:
@@ -53,41 +58,51 @@ class Job:
         return "stopped" if self.stop_requested else "failed"
 
     def output(self) -> str:
-        """The end of what it printed."""
-        if self.output_file.closed:
-            return self.final_output
-        # Without seek: the process writes at the same position of the file.
-        number = self.output_file.fileno()
-        start = max(0, os.fstat(number).st_size - MAX_OUTPUT)
-        return os.pread(number, MAX_OUTPUT, start).decode(errors="replace")
+        """The end of what it printed. The file of a process that has ended is closed."""
+        ended = self.process.poll() is not None  # before reading: it may print until it ends
+        with self._lock:
+            if self.output_file.closed:
+                return self.final_output
+            # Without seek: the process writes at the same position of the file.
+            number = self.output_file.fileno()
+            start = max(0, os.fstat(number).st_size - MAX_OUTPUT)
+            text = os.pread(number, MAX_OUTPUT, start).decode(errors="replace")
+            if ended:
+                self.final_output = text
+                self.output_file.close()
+            return text
 
     def stop(self) -> None:
-        """Ask it to save and stop, as Ctrl-C does."""
-        self.stop_requested = True
+        """Ask it to save and stop, as Ctrl-C does; once, because a second time would end it while it saves."""
+        with self._lock:
+            if self.stop_requested:
+                return
+            self.stop_requested = True
         if self.process.poll() is None:
-            self.process.send_signal(signal.SIGINT)
+            # Not SIGINT: a server that a script started with & ignores it, and its children do too.
+            self.process.send_signal(signal.SIGTERM)
 
     def close(self) -> None:
         """Wait for a process that was stopped, and close its output; one that does not end in time is killed."""
         try:
             self.process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
-            self.process.kill()
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)  # with its workers: it leads a session of its own
             self.process.wait()
-        self.final_output = self.output()
-        self.output_file.close()
+        self.output()
 
 
 def watch(job: Job) -> Iterator[dict[str, object]]:
-    """What a job prints and its status, whenever they change, until it has ended."""
-    last = None
+    """What a job prints and its status, whenever they change and as a heartbeat, until it has ended."""
+    last, sent = None, 0.0
     while True:
         now: dict[str, object] = {"status": job.status, "output": job.output()}
-        if now != last:
+        if now != last or time.monotonic() - sent > HEARTBEAT_SECONDS:
             yield now
+            last, sent = now, time.monotonic()
         if now["status"] != "running":
             return
-        last = now
         time.sleep(WATCH_SECONDS)
 
 
@@ -102,13 +117,12 @@ class Jobs:
     def __iter__(self) -> "itertools.chain[Job]":
         return itertools.chain(list(self._jobs.values()))
 
-    def start(self, kind: str, subject: str, arguments: Sequence[str], folder: Path | None = None) -> Job:
+    def start(self, kind: str, subject: str, arguments: Sequence[str]) -> Job:
         """Run `normscope ARGUMENTS` in the background.
 
         Args:
             kind, subject: See `Job`.
             arguments: Command and options.
-            folder: Working directory; None for this process's.
         """
         with self._lock:
             running = [job for job in self if job.status == "running"]
@@ -121,21 +135,30 @@ class Jobs:
             output = tempfile.TemporaryFile()  # noqa: SIM115, open as long as the job
             # A session of its own: Ctrl-C in the terminal reaches the server only, which then stops its jobs in order.
             process = subprocess.Popen(
-                [sys.executable, "-m", "normscope", *arguments],
+                [sys.executable, "-P", "-m", "normscope", *arguments],  # -P: no modules of the working directory
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                cwd=folder,
                 start_new_session=True,
             )
             job = Job(next(self._numbers), kind, subject, process, output)
             self._jobs[job.number] = job
+            self._forget()
             return job
 
+    def _forget(self) -> None:
+        """Close the outputs of jobs that have ended, and forget the oldest."""
+        ended = [job for job in self if job.status != "running"]
+        for job in ended:
+            job.output()
+        for job in ended[: max(0, len(self._jobs) - MAX_JOBS)]:
+            del self._jobs[job.number]
+
     def get(self, number: int) -> Job:
-        if number not in self._jobs:
+        job = self._jobs.get(number)
+        if job is None:
             raise ConfigError(f"there is no job {number}")
-        return self._jobs[number]
+        return job
 
     def find(self, kind: str | None, subject: str) -> Job | None:
         """The latest job of this subject."""

@@ -3,6 +3,9 @@
 Other programs on the machine don't know the token. Other web pages in the same browser can send requests to a local
 address, but they cannot read the token's cookie, and the browser tells where a request comes from: its `Origin` and, if
 a name was made to point here (DNS rebinding), its `Host`.
+
+What this cannot prevent: browsers don't separate cookies by port, so another server on 127.0.0.1 that the user opens in
+the same browser receives the cookie, and can then do what the page can. The token is new each time the studio starts.
 """
 
 import hmac
@@ -19,6 +22,8 @@ POLICY = (
     "connect-src 'self'; frame-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'self'"
 )
 """The page may talk to its own server only."""
+REPORT_POLICY = "sandbox allow-scripts; default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+"""A report's own policy allows its one script only. Here it also loses the studio's origin, and so its token."""
 
 
 class Guard:

@@ -1,8 +1,11 @@
 """The server of the studio: the page, and the endpoints that it calls."""
 
 import secrets
+import signal
 import socket
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 
@@ -54,7 +57,8 @@ class StudioServer:
     """
 
     def __init__(self, runs: str | Path, lab: str | Path = DEFAULT_FOLDER, port: int = 0) -> None:
-        self.state = Studio(as_path(runs, "a folder of runs"), as_path(lab, "a lab folder"))
+        # Absolute: a relative folder could look like an option to the jobs.
+        self.state = Studio(as_path(runs, "a folder of runs").resolve(), as_path(lab, "a lab folder").resolve())
         static_folder()
         self._listener = _listen(port)
         token, port = secrets.token_urlsafe(24), self._listener.getsockname()[1]
@@ -66,12 +70,28 @@ class StudioServer:
         )
 
     def run(self) -> None:
-        """Serve until Ctrl-C or `stop`; then stop the jobs that the page started."""
+        """Serve until Ctrl-C, SIGTERM, a closed terminal (SIGHUP) or `stop`; then stop the jobs of the page."""
+        with self._stop_on_signals():
+            try:
+                self._server.run(sockets=[self._listener])
+            finally:
+                self._listener.close()
+                self.state.close()
+
+    @contextmanager
+    def _stop_on_signals(self) -> Iterator[None]:
+        """Handle SIGTERM and SIGHUP, which otherwise end the process before it has stopped its jobs."""
+        numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+        if threading.current_thread() is not threading.main_thread():  # Python lets no other thread set handlers
+            numbers = []
+        before = {one: signal.getsignal(one) for one in numbers if signal.getsignal(one) is not signal.SIG_IGN}
+        for number in before:
+            signal.signal(number, lambda *_: self.stop())
         try:
-            self._server.run(sockets=[self._listener])
+            yield
         finally:
-            self._listener.close()
-            self.state.close()
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     def stop(self) -> None:
         """End `run`, from another thread."""

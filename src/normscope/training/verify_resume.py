@@ -120,7 +120,7 @@ def _link_or_copy(source: str, target: str) -> None:
 def _resume(run: Run, until: int, kill_after: float | None = None) -> float:
     """Resume in a subprocess and return its duration; `kill_after` kills it after this many seconds."""
     start = time.monotonic()
-    command = [sys.executable, "-m", "normscope", "resume", str(run.folder), "--until", str(until)]
+    command = [sys.executable, "-P", "-m", "normscope", "resume", str(run.folder), "--until", str(until)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=dict(os.environ))
     try:
         _, errors = process.communicate(timeout=kill_after)

@@ -60,6 +60,11 @@ def block(studio: Studio, request: BlockRequest) -> dict[str, object]:
     """Draw a block, and show what each of its parts does to a token."""
     if len(request.text) > MAX_TEXT:
         raise ConfigError(f"the text has {len(request.text)} characters\nfix: at most {MAX_TEXT}")
+    with studio.rng_lock:
+        return _block(studio, request)
+
+
+def _block(studio: Studio, request: BlockRequest) -> dict[str, object]:
     model, tokenizer = _model(studio, request)
     tokens = [int(token) for token in tokenizer.encode(request.text)][-model.config.context :] or [
         tokenizer.eos_token_id

@@ -96,7 +96,8 @@ def _tokenizer_and_table(studio: Studio, request: TextRequest, lines: list[str])
         model, tokenizer = studio.load(request.run)
         return tokenizer, model.embedding.weight.detach().float()
     own = ByteTokenizer() if request.tokenizer == "bytes" else CharacterTokenizer.of(lines)
-    return own, _new_table(own.vocab_size)
+    with studio.rng_lock:
+        return own, _new_table(own.vocab_size)
 
 
 @functools.lru_cache(maxsize=64)
@@ -116,7 +117,8 @@ def image(studio: Studio, request: ImageRequest) -> dict[str, Any]:
             f"{len(request.pixels)} values are no image of {CHANNELS} channels and {size} x {size} pixels\n"
             f"fix: give {CHANNELS * size**2} values"
         )
-    vit = _new_vit(size, patch)
+    with studio.rng_lock:
+        vit = _new_vit(size, patch)
     places = torch.arange(images.numel()).reshape(images.shape).float()
     with torch.no_grad():
         patches = vit.patches(images)

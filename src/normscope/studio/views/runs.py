@@ -1,9 +1,11 @@
 """The tab "Runs": the runs of the folder, training live, and starting, stopping and resuming it."""
 
 import functools
+import os
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from pathlib import Path, PurePath
 from typing import Annotated, Any
 
 import msgspec
@@ -19,13 +21,14 @@ from normscope.models.presets import PRESETS, preset
 from normscope.models.size import MAX_BLOCKS
 from normscope.models.summary import describe_model
 from normscope.runs.follow_metrics import MetricsPosition, NewMetrics, read_new_metrics
-from normscope.runs.list_runs import summarize
+from normscope.runs.list_runs import RunSummary, summarize
 from normscope.runs.report.page import report_html
 from normscope.runs.report.run_record import RunRecord, read_run_record
 from normscope.runs.run import Run, is_run
 from normscope.storage.lock import is_locked
 from normscope.studio.endpoints import Endpoint, Name, NoArguments, describe, upload_route
 from normscope.studio.jobs import Job
+from normscope.studio.security import REPORT_POLICY
 from normscope.studio.state import UPLOADS, Studio
 from normscope.studio.uploads import MAX_UPLOAD, UploadName, store, upload_path
 from normscope.training.recipes import RECIPES, recipe
@@ -34,8 +37,6 @@ POLL_SECONDS = 0.25
 """How often a followed run is looked at."""
 HEARTBEAT_SECONDS = 1.0
 """Longest silence of a stream: a client that went away is noticed when something is sent."""
-REPORT_POLICY = "sandbox allow-scripts; default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
-"""A report's own policy allows its one script only. Here it also loses the studio's origin, and so its token."""
 
 NewName = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9_-]{0,39}\Z")]
 Size = Annotated[int, Meta(ge=1, le=10_000_000)]
@@ -92,12 +93,28 @@ def list_all(studio: Studio, request: NoArguments) -> dict[str, Any]:
     for folder in studio.run_folders():
         try:
             job = studio.jobs.find("train", folder.name)
-            runs.append({"name": folder.name, **asdict(summarize(folder)), "job": _job(job)})
+            # The folder's name instead of its path: the page needs no path of this machine.
+            runs.append(
+                {"name": folder.name, **asdict(_summary(studio, folder)), "path": folder.name, "job": _job(job)}
+            )
         except NormscopeError as error:
             damaged.append({"name": folder.name, **describe(error)})
     known = {run["name"] for run in (*runs, *damaged)}
     new = {job.subject: _job(job) for job in studio.jobs if job.kind == "train" and job.subject not in known}
     return {"runs": runs, "damaged": damaged, "starting": list(new.values())}
+
+
+def _summary(studio: Studio, folder: Path) -> RunSummary:
+    """The summary of a run, from memory unless its files changed: the page asks every few seconds."""
+    try:
+        found = [(file.name, file.stat(follow_symlinks=False)) for file in os.scandir(folder)]
+    except FileNotFoundError:  # a training process replaces files
+        return summarize(folder)
+    version = (is_locked(folder), *sorted((name, stat.st_size, stat.st_mtime_ns) for name, stat in found))
+    known = studio.summaries.get(folder)
+    if known is None or known[0] != version:
+        known = studio.summaries[folder] = version, summarize(folder)
+    return known[1]
 
 
 def details(studio: Studio, request: RunRequest) -> dict[str, Any]:
@@ -217,17 +234,13 @@ def _read(path: Any, position: MetricsPosition, retry: bool) -> NewMetrics:
 
 
 def _event(event: Mapping[str, Any]) -> Mapping[str, Any]:
-    """An event for the page; a start has the floor as a loss too, and no path of this machine."""
-    # A damaged or hostile text may have lone surrogates, which are no Unicode.
-    event = {name: _unicode(value) if isinstance(value, str) else value for name, value in event.items()}
+    """An event for the page; a start has the floor as a loss too, and there are no paths of this machine."""
     if event["kind"] == "started":
         floor_nats = RunRecord(folder=None, config={}, events=(event,)).floor_nats  # type: ignore[arg-type]
         return {**{name: value for name, value in event.items() if name != "folder"}, "floor_nats": floor_nats}
+    if event["kind"] == "checkpoint":
+        return {**event, "path": PurePath(event["path"]).name}
     return event
-
-
-def _unicode(text: str) -> str:
-    return text.encode("utf-8", "replace").decode()
 
 
 def _job(job: Job | None) -> dict[str, Any] | None:

@@ -1,9 +1,8 @@
 """The tab "X-ray": the signal in every layer of a run, a preset or an uploaded record, and what is wrong with it."""
 
-import secrets
-from collections import OrderedDict
+import dataclasses
+import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -19,60 +18,32 @@ from normscope.diagnostics.findings import find
 from normscope.diagnostics.record import XrayRecord
 from normscope.diagnostics.record_json import load_record
 from normscope.errors import ConfigError, NormscopeError
-from normscope.inspection.xray import XrayResult, xray_target
+from normscope.inspection.arguments import preserve_rng
+from normscope.inspection.xray import XrayConfig, XrayResult, take_xray, xray_target
+from normscope.inspection.xray_targets import from_run
 from normscope.models.presets import PRESETS
 from normscope.storage.json_files import MIB
 from normscope.studio.endpoints import Endpoint, Name, NoArguments, error_response, finite, upload_route
+from normscope.studio.security import REPORT_POLICY
 from normscope.studio.state import Studio
+from normscope.studio.xray_records import KeptRecord
 
 MAX_UPLOAD = 32 * MIB
-MAX_RECORDS = 16
-"""Records that the server keeps; older ones are dropped."""
-
-
-@dataclass(frozen=True)
-class KeptRecord:
-    """An x-ray on the page: what it is of, and the result."""
-
-    label: str
-    result: XrayResult
 
 
 class XrayRequest(msgspec.Struct, forbid_unknown_fields=True):
     """What to x-ray: a preset, or `run:NAME`."""
 
     target: Name
-    checkpoint: str = "best"
+    checkpoint: Name = "best"
     step: bool = False
 
 
 class DiffRequest(msgspec.Struct, forbid_unknown_fields=True):
     """Two records, by their keys."""
 
-    before: str
-    after: str
-
-
-class _Records:
-    """The x-rays that were taken or uploaded, by an unguessable key."""
-
-    def __init__(self) -> None:
-        self._records: OrderedDict[str, KeptRecord] = OrderedDict()
-
-    def add(self, label: str, result: XrayResult) -> str:
-        key = secrets.token_hex(8)
-        self._records[key] = KeptRecord(label, result)
-        while len(self._records) > MAX_RECORDS:
-            self._records.popitem(last=False)
-        return key
-
-    def get(self, key: str) -> KeptRecord:
-        if key not in self._records:
-            raise ConfigError("this x-ray is no longer in memory\nfix: take it again")
-        return self._records[key]
-
-
-_RECORDS = _Records()
+    before: Name
+    after: Name
 
 
 def options(studio: Studio, request: NoArguments) -> dict[str, object]:
@@ -84,17 +55,26 @@ def xray(studio: Studio, request: XrayRequest) -> dict[str, object]:
     """Take an x-ray of one batch."""
     if request.target.startswith("run:"):
         name = request.target.removeprefix("run:")
-        result = xray_target(studio.run_folder(name), checkpoint=request.checkpoint, step=request.step)
-        return _describe(name, result)
+        return _describe(studio, name, _xray_run(studio, name, request))
     if request.target not in PRESETS:
         raise ConfigError(f"there is no preset {request.target!r}\nfix: use one of {', '.join(PRESETS)}")
-    result = xray_target(request.target, depth=4, step=request.step)
-    return _describe(request.target, result)
+    with studio.rng_lock:
+        result = xray_target(request.target, depth=4, step=request.step)
+    return _describe(studio, request.target, result)
+
+
+def _xray_run(studio: Studio, name: str, request: XrayRequest) -> XrayResult:
+    """X-ray a run as a run, whatever else its folder may look like."""
+    config = XrayConfig(checkpoint=request.checkpoint, step=request.step)
+    with studio.rng_lock, preserve_rng():
+        target = from_run(studio.run_folder(name), config.checkpoint)
+        record = take_xray(dataclasses.replace(target, label=f"{name} step {target.steps}"), config)
+    return XrayResult((record,), find(record))
 
 
 def diff(studio: Studio, request: DiffRequest) -> dict[str, object]:
     """Compare two records module by module."""
-    before, after = _RECORDS.get(request.before), _RECORDS.get(request.after)
+    before, after = studio.xrays.get(request.before), studio.xrays.get(request.after)
     found = compare(before.result.record, after.result.record)
     return {
         "labels": [before.label, after.label],
@@ -121,10 +101,10 @@ def _difference(module: ModuleDiff) -> dict[str, object]:
     }
 
 
-def _describe(label: str, result: XrayResult) -> dict[str, object]:
-    """A record as the page shows it."""
+def _describe(studio: Studio, label: str, result: XrayResult, uploaded: int = 0) -> dict[str, object]:
+    """Keep a record, and describe it as the page shows it."""
     return {
-        "key": _RECORDS.add(label, result),
+        "key": studio.xrays.add(KeptRecord(label, result, uploaded)),
         "label": label,
         "model": result.record.model,
         "notices": result.record.notices,
@@ -146,14 +126,16 @@ def plain_routes(studio: Studio) -> Sequence[BaseRoute]:
 
     async def report(request: Request) -> Response:
         try:
-            return HTMLResponse(await run_in_threadpool(lambda: _RECORDS.get(request.path_params["key"]).result.html))
+            record = studio.xrays.get(request.path_params["key"])
+            page = await run_in_threadpool(lambda: record.result.html)
         except NormscopeError as error:
             return error_response(error, 404)
+        return HTMLResponse(page, headers={"Content-Security-Policy": REPORT_POLICY})
 
-    return [Route("/xray/{key}", report), upload_route("xray/upload", MAX_UPLOAD, _read)]
+    return [Route("/xray/{key}", report), upload_route("xray/upload", MAX_UPLOAD, functools.partial(_read, studio))]
 
 
-def _read(data: bytes) -> dict[str, object]:
+def _read(studio: Studio, data: bytes) -> dict[str, object]:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "uploaded.json"
         path.write_bytes(data)
@@ -161,7 +143,7 @@ def _read(data: bytes) -> dict[str, object]:
             record: XrayRecord = load_record(path)
         except NormscopeError as error:
             raise ConfigError(str(error).replace(str(path), "the file")) from None
-    return _describe(record.model, XrayResult((record,), find(record)))
+    return _describe(studio, record.model, XrayResult((record,), find(record)), uploaded=len(data))
 
 
 ENDPOINTS: dict[str, Endpoint] = {"xray": xray, "xray/diff": diff, "xray/options": options}

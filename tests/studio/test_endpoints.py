@@ -1,0 +1,58 @@
+"""Answers of endpoints: JSON of any text, and streams that fail."""
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+import torch
+
+from normscope.studio.endpoints import _lines, encode
+
+
+def test_any_text_is_sent() -> None:
+    value = {"a\ud800": ["b\udfff", {"c": ("\ud800", 1.5, None, True)}], "tensor": torch.ones(2), "path": Path("x")}
+    assert json.loads(encode(value)) == {"a?": ["b?", {"c": ["?", 1.5, None, True]}], "tensor": [1, 1], "path": "x"}
+
+
+def test_a_stream_that_fails_ends_with_an_error_that_tells_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    def items() -> Iterator[Any]:
+        yield {"number": 1}
+        raise ZeroDivisionError("secret")
+
+    async def read() -> list[bytes]:
+        return [line async for line in _lines(items())]
+
+    with caplog.at_level(logging.ERROR):
+        first, last = asyncio.run(read())
+    assert json.loads(first) == {"number": 1}
+    assert json.loads(last)["error"]["message"]
+    assert b"secret" not in last
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_a_stream_is_closed_when_the_client_goes_away() -> None:
+    closed = []
+
+    def items() -> Iterator[Any]:
+        try:
+            while True:
+                time.sleep(0.02)
+                yield {}
+        finally:
+            closed.append(True)
+
+    stream = items()
+
+    async def read_until_canceled() -> None:
+        with anyio.move_on_after(0.1):
+            async for _ in _lines(stream):
+                pass
+
+    anyio.run(read_until_canceled)
+    assert closed == [True]
