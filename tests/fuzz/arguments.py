@@ -191,7 +191,7 @@ def api_calls(folder: Path) -> Mapping[str, tuple[Any, dict[str, Any]]]:
             normscope.generate_tokens,
             {"model": model, "prompts": [[1, 2]], "max_new_tokens": 3, "seed": 1, "samples": 1, "stop_tokens": [1]},
         ),
-        "load_run": (normscope.load_run, {"folder": folder / "run", "checkpoint": "best", "device": "cpu"}),
+        "load_run": (normscope.load_run, {"run": folder / "run", "checkpoint": "best", "device": "cpu"}),
         "load_tokenizer": (normscope.load_tokenizer, {"path": folder / "tokenizer.json"}),
         "load_huggingface": (normscope.load_huggingface, {"folder": folder / "hf-gpt2"}),
         "GPT": (lambda **settings: normscope.GPT(normscope.preset("llama", **settings)), sizes),

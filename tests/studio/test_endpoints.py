@@ -4,7 +4,8 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,12 @@ import pytest
 import torch
 
 from normscope.studio.endpoints import _lines, encode
+
+
+def in_a_thread(function: Callable[[], Any]) -> Any:
+    """Call a function that runs an event loop: the browser's is running in the main thread of the same worker."""
+    with ThreadPoolExecutor(1) as executor:
+        return executor.submit(function).result()
 
 
 def test_any_text_is_sent() -> None:
@@ -29,7 +36,7 @@ def test_a_stream_that_fails_ends_with_an_error_that_tells_nothing(caplog: pytes
         return [line async for line in _lines(items())]
 
     with caplog.at_level(logging.ERROR):
-        first, last = asyncio.run(read())
+        first, last = in_a_thread(lambda: asyncio.run(read()))
     assert json.loads(first) == {"number": 1}
     assert json.loads(last)["error"]["message"]
     assert b"secret" not in last
@@ -54,5 +61,5 @@ def test_a_stream_is_closed_when_the_client_goes_away() -> None:
             async for _ in _lines(stream):
                 pass
 
-    anyio.run(read_until_canceled)
+    in_a_thread(lambda: anyio.run(read_until_canceled))
     assert closed == [True]
