@@ -1,37 +1,39 @@
 """Signals end the server only after it has stopped what the page started."""
 
-import os
-import signal
-import threading
-import time
+import subprocess
+import sys
 from pathlib import Path
 
-import pytest
-
-from normscope.studio.server import StudioServer
+# In a process of its own: the server's event loop needs the main thread, where a browser's may be running already.
+CODE = """
+import os, signal, sys, threading, time
+from pathlib import Path
+from normscope.studio import server
 from normscope.studio.state import Studio
 
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_stops_the_jobs(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
-) -> None:
-    closed: list[Studio] = []
-    monkeypatch.setattr(Studio, "close", lambda studio: closed.append(studio))
+server.static_folder = lambda: Path.cwd()
+closed = []
+Studio.close = lambda state: closed.append(state)
+for number in (signal.SIGTERM, signal.SIGHUP):
     before = signal.getsignal(number)
-    monkeypatch.chdir(tmp_path)
-    server = StudioServer("runs")
-    assert server.state.runs == tmp_path / "runs"
+    one = server.StudioServer("runs")
+    assert one.state.runs == Path.cwd() / "runs"
 
-    def kill() -> None:
-        deadline = time.monotonic() + 30
-        while not server._server.started and time.monotonic() < deadline:
+    def kill():
+        while not one._server.started:
             time.sleep(0.05)
         os.kill(os.getpid(), number)
 
-    thread = threading.Thread(target=kill)
-    thread.start()
-    server.run()
-    thread.join()
-    assert closed == [server.state]
+    threading.Thread(target=kill, daemon=True).start()
+    one.run()
+    assert closed.pop() is one.state
     assert signal.getsignal(number) == before
+print("stopped twice")
+"""
+
+
+def test_a_signal_stops_the_jobs(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", CODE]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.stdout == "stopped twice\n", ended.stderr
+    assert ended.returncode == 0
