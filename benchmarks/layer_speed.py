@@ -98,21 +98,16 @@ class EmptyFunction(nn.Module):
         return y
 
 
+def _floor(name: str, peer: Callable[[Shape], nn.Module]) -> Question:
+    """How fast a norm could be at best: an autograd.Function that computes nothing, against torch's."""
+    return Question(
+        f"empty function (floor), vs. {name}", 1.0, (*SMALL_ROWS, *ROWS[:1]), lambda s: EmptyFunction(s[1]), peer
+    )
+
+
 QUESTIONS = (
-    Question(
-        "empty function (floor), vs. RMSNorm",
-        1.0,
-        (*SMALL_ROWS, *ROWS[:1]),
-        lambda s: EmptyFunction(s[1]),
-        lambda s: nn.RMSNorm(s[1]),
-    ),
-    Question(
-        "empty function (floor), vs. LayerNorm",
-        1.0,
-        (*SMALL_ROWS, *ROWS[:1]),
-        lambda s: EmptyFunction(s[1]),
-        lambda s: nn.LayerNorm(s[1]),
-    ),
+    _floor("RMSNorm", lambda s: nn.RMSNorm(s[1])),
+    _floor("LayerNorm", lambda s: nn.LayerNorm(s[1])),
     Question("small RMSNorm", 1.0, SMALL_ROWS, lambda s: normscope.RMSNorm(s[1]), lambda s: nn.RMSNorm(s[1])),
     Question("small LayerNorm", 1.0, SMALL_ROWS, lambda s: normscope.LayerNorm(s[1]), lambda s: nn.LayerNorm(s[1])),
     Question(

@@ -114,8 +114,8 @@ class Jobs:
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
 
-    def __iter__(self) -> "itertools.chain[Job]":
-        return itertools.chain(list(self._jobs.values()))
+    def __iter__(self) -> Iterator[Job]:
+        return iter(list(self._jobs.values()))
 
     def start(self, kind: str, subject: str, arguments: Sequence[str]) -> Job:
         """Run `normscope ARGUMENTS` in the background.
@@ -153,12 +153,6 @@ class Jobs:
             job.output()
         for job in ended[: max(0, len(self._jobs) - MAX_JOBS)]:
             del self._jobs[job.number]
-
-    def get(self, number: int) -> Job:
-        job = self._jobs.get(number)
-        if job is None:
-            raise ConfigError(f"there is no job {number}")
-        return job
 
     def find(self, kind: str | None, subject: str) -> Job | None:
         """The latest job of this subject."""
