@@ -1,7 +1,6 @@
 """`normscope chat`: turn by turn, and nothing that is typed ends it but the wish to."""
 
 import io
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -113,7 +112,7 @@ def test_a_wrong_value_is_refused_and_changes_nothing(chat: Chat, line: str, mes
 
 def test_a_terminal_gets_whole_words(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((10, 24)))
+    monkeypatch.setenv("COLUMNS", "10")
 
     def send(self: Conversation, text: str) -> Iterator[str]:
         self.messages.append(Message(text, "", (), "stop_token", ()))
