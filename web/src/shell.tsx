@@ -1,10 +1,11 @@
 /** The frame of the page: tabs, language and theme, and the tab that is open. */
-import { signal, useSignal } from "@preact/signals";
+import { signal } from "@preact/signals";
 import type { ComponentType } from "preact";
 import { useEffect } from "preact/hooks";
-import { connected, reconnections } from "./api";
+import { connected } from "./api";
 import { ErrorBox } from "./components/error-box";
 import { Preferences } from "./components/preferences";
+import { useModule } from "./components/use-module";
 import { language, t, type MessageKey } from "./i18n";
 
 /** Each tab is loaded when it is first opened. */
@@ -56,19 +57,8 @@ export function Shell() {
 }
 
 function Tab({ name }: { name: string }) {
-  const View = useSignal<ComponentType | null>(null);
-  const error = useSignal<unknown>(null);
+  const { module, error } = useModule(TABS[name]!).value;
   useEffect(() => void (document.title = `${t(`tab.${name}` as MessageKey)} · normscope studio`), [name, language.value]);
-  useEffect(() => {
-    if (View.value) return;
-    TABS[name]!().then(
-      (module) => ((error.value = null), (View.value = module.default)),
-      (problem) => {
-        if (error.value === null) connected.value = false; // tried again when the server answers
-        error.value = problem;
-      },
-    );
-  }, [name, reconnections.value]);
-  if (View.value) return <View.value />;
-  return error.value && connected.value ? <ErrorBox error={error.value} /> : <p class="loading">{t("shell.loading")}</p>;
+  if (module) return <module.default />;
+  return error ? <ErrorBox error={error} /> : <p class="loading">{t("shell.loading")}</p>;
 }

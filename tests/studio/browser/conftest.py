@@ -1,12 +1,15 @@
-"""The studio in a real browser."""
+"""The studio in a real browser. Loading the page costs seconds, so most tests share one page."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from normscope.studio.server import StudioServer
 from tests.studio.serving import running_studio
+
+DESKTOP = {"width": 1280, "height": 860}
 
 
 @pytest.fixture(scope="session")
@@ -16,19 +19,55 @@ def studio(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
         yield server
 
 
-@pytest.fixture
-def studio_page(browser: Any, studio: StudioServer) -> Iterator[Any]:
-    """The studio in a new tab, logged in. Errors in the page and requests to other hosts fail the test."""
+@contextmanager
+def open_studio_page(browser: Any, studio: StudioServer) -> Iterator[tuple[Any, list[str]]]:
+    """The studio in a new browser profile, logged in; with a list of its errors and of requests to other hosts."""
     origin = studio.address.partition("/?")[0]
-    context = browser.new_context(viewport={"width": 1280, "height": 860}, reduced_motion="reduce")
+    context = browser.new_context(viewport=DESKTOP, reduced_motion="reduce")
     page = context.new_page()
-    page.set_default_timeout(15_000)
+    page.set_default_timeout(60_000)  # for slow machines, and the first call of a kernel compiles it
     problems: list[str] = []
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.on(
         "request", lambda one: problems.append(one.url) if not one.url.startswith((origin, "data:", "blob:")) else None
     )
-    page.goto(studio.address)
-    yield page
+    page.goto(studio.address + "#xray")  # the tab that loads least
+    page.wait_for_selector("main h1")
+    yield page, problems
     context.close()
+
+
+@pytest.fixture
+def new_page(browser: Any, studio: StudioServer) -> Iterator[Any]:
+    """A page of its own that has loaded nothing but the tab "X-ray"."""
+    with open_studio_page(browser, studio) as (page, problems):
+        yield page
     assert not problems, problems
+
+
+@pytest.fixture(scope="session")
+def shared_page(browser: Any, studio: StudioServer) -> Iterator[tuple[Any, list[str]]]:
+    with open_studio_page(browser, studio) as opened:
+        yield opened
+
+
+@pytest.fixture
+def studio_page(shared_page: tuple[Any, list[str]]) -> Iterator[Any]:
+    """The shared page. A tab that is left forgets what was chosen in it, so every test finds the tabs as new."""
+    page, problems = shared_page
+    yield page
+    found = problems.copy()
+    problems.clear()
+    for other in page.context.pages:
+        if other != page:
+            other.close()
+    page.context.set_offline(False)
+    page.emulate_media(color_scheme="light")
+    page.set_viewport_size(DESKTOP)
+    if page.evaluate("() => localStorage.length"):  # the language and the theme
+        page.evaluate("() => localStorage.clear()")
+        page.reload()
+    other_tab = "lab" if page.url.endswith("#xray") else "xray"
+    page.click(f'nav a[href="#{other_tab}"]')
+    page.wait_for_selector(f'nav a[href="#{other_tab}"][aria-current]')
+    assert not found, found

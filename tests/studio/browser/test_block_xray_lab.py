@@ -6,15 +6,9 @@ import pytest
 
 from normscope.lab.catalog import all_claims
 from tests.browser import accessibility_problems
+from tests.studio.browser.tabs import open_tab
 
 expect = pytest.importorskip("playwright.sync_api").expect
-
-
-def open_tab(page: Any, name: str) -> Any:
-    page.set_default_timeout(60_000)  # the first call of a kernel compiles it
-    expect.set_options(timeout=60_000)
-    page.click(f'nav a[href="#{name}"]')
-    return page
 
 
 def test_parts_of_a_block(studio_page: Any) -> None:

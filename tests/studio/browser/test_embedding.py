@@ -4,16 +4,15 @@ from typing import Any
 
 import pytest
 
-from tests.browser import accessibility_problems
+from tests.studio.browser.tabs import open_tab
 
 expect = pytest.importorskip("playwright.sync_api").expect
 
 
 @pytest.fixture
 def embedding_page(studio_page: Any) -> Any:
-    studio_page.goto(studio_page.url.partition("#")[0] + "#embedding")
+    open_tab(studio_page, "embedding")
     studio_page.wait_for_selector(".tokens button")
-    studio_page.wait_for_selector(".pixels button")
     return studio_page
 
 
@@ -68,15 +67,3 @@ def test_image_is_painted_and_cut_into_patches(embedding_page: Any) -> None:
     assert row.inner_text() != before
     embedding_page.get_by_role("button", name="Reset image").click()
     expect(row).to_have_text(before.replace("\t", ""))
-
-
-def test_no_accessibility_problems_on_a_phone(embedding_page: Any) -> None:
-    embedding_page.set_viewport_size({"width": 390, "height": 844})
-    assert accessibility_problems(embedding_page) == []
-    assert embedding_page.evaluate("() => document.documentElement.scrollWidth") <= 390
-
-
-def test_texts_are_translated(embedding_page: Any) -> None:
-    embedding_page.get_by_role("button", name="中文").click()
-    embedding_page.wait_for_selector("text=按顺序排列的图像块")
-    assert "embedding." not in embedding_page.locator("main").inner_text()

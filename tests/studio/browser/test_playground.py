@@ -3,7 +3,7 @@
 from typing import Any
 
 from tests.browser import accessibility_problems
-from tests.studio.browser.test_shell import open_tab
+from tests.studio.browser.tabs import open_tab
 
 
 def generate(page: Any, prompt: str) -> None:

@@ -8,7 +8,7 @@ from normscope.runs.metrics_file import MetricsFile
 from normscope.storage.lock import locked
 from normscope.studio.server import StudioServer
 from tests.browser import accessibility_problems
-from tests.studio.browser.test_shell import open_tab
+from tests.studio.browser.tabs import open_tab
 
 TEXT = "".join(f"{i} bottles of milk on the wall, {i} bottles of milk.\n" for i in range(300))
 
@@ -61,7 +61,6 @@ def test_runs_are_compared(studio_page: Any, studio: StudioServer) -> None:
 
 def test_a_run_is_started_on_an_uploaded_text_and_finishes(studio_page: Any, studio: StudioServer) -> None:
     page = studio_page
-    page.set_default_timeout(120_000)  # a process that loads torch on a busy machine
     open_tab(page, "runs")
     page.get_by_text("New run").click()
     text = {"name": "Milk & more.txt", "mimeType": "text/plain", "buffer": TEXT.encode()}

@@ -1,29 +1,31 @@
-"""The frame of the page: tabs, language, theme, keyboard, accessibility, size on a phone, lost connections."""
+"""The frame of the page: tabs, language, theme, keyboard, accessibility, size on a phone."""
 
 from typing import Any
 
 import pytest
 
 from tests.browser import accessibility_problems
+from tests.studio.browser.tabs import CONTENT, open_tab
 
-TABS = ["scope", "embedding", "block", "runs", "xray", "lab", "playground"]
-
-
-def open_tab(page: Any, name: str) -> None:
-    page.click(f'nav a[href="#{name}"]')
-    page.wait_for_selector("main h1")
+PHONE = {"width": 390, "height": 844}
 
 
-@pytest.mark.parametrize("tab", TABS)
+@pytest.mark.parametrize("tab", CONTENT)
 def test_tab_is_accessible_and_fits(studio_page: Any, tab: str) -> None:
-    """axe-core finds nothing, light and dark, on a desktop and on a phone; nothing is wider than the phone."""
+    """axe-core finds nothing, and nothing is wider than a phone."""
     open_tab(studio_page, tab)
-    studio_page.wait_for_load_state("networkidle")
-    assert accessibility_problems(studio_page) == []
     assert studio_page.locator("h1").count() == 1
+    assert accessibility_problems(studio_page) == []
+    studio_page.set_viewport_size(PHONE)
+    assert studio_page.evaluate("() => document.documentElement.scrollWidth") <= PHONE["width"]
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("tab", CONTENT)
+def test_tab_is_accessible_on_a_phone_in_the_dark(studio_page: Any, tab: str) -> None:
+    open_tab(studio_page, tab)
     studio_page.emulate_media(color_scheme="dark")
-    studio_page.set_viewport_size({"width": 390, "height": 844})
-    assert studio_page.evaluate("() => document.documentElement.scrollWidth") <= 390
+    studio_page.set_viewport_size(PHONE)
     assert accessibility_problems(studio_page) == []
 
 
@@ -35,9 +37,16 @@ def test_language_and_theme_are_kept(studio_page: Any) -> None:
     assert studio_page.locator("html").get_attribute("lang") == "zh-CN"
     background = studio_page.evaluate("() => getComputedStyle(document.body).backgroundColor")
     assert background == "rgb(13, 17, 23)"
+    open_tab(studio_page, "scope")
+    studio_page.wait_for_selector("text=逐步计算")
+    assert "scope." not in studio_page.locator("main").inner_text().replace("normscope.", "")
+    open_tab(studio_page, "embedding")
+    studio_page.wait_for_selector("text=按顺序排列的图像块")
+    assert "embedding." not in studio_page.locator("main").inner_text()
 
 
 def test_keyboard_reaches_content_first(studio_page: Any) -> None:
+    studio_page.reload()  # the focus is at the start of the page
     studio_page.wait_for_selector("main h1")
     studio_page.keyboard.press("Tab")
     studio_page.keyboard.press("Enter")
@@ -48,20 +57,12 @@ def test_address_is_shared_without_the_token(studio_page: Any) -> None:
     assert "token" not in studio_page.url
 
 
-def test_a_tab_opened_without_a_connection_loads_when_it_is_back(studio_page: Any) -> None:
-    studio_page.wait_for_selector("main h1")
-    studio_page.context.set_offline(True)
-    studio_page.click('nav a[href="#lab"]')
-    studio_page.get_by_text("The connection to the server is lost").wait_for()
-    studio_page.context.set_offline(False)
-    studio_page.get_by_role("heading", name="Lab", level=1).wait_for()
-    studio_page.get_by_text("The connection to the server is lost").wait_for(state="hidden")
-
-
+@pytest.mark.exhaustive
 def test_first_paint_and_layout(studio_page: Any) -> None:
     """Nothing moves after the first paint."""
+    open_tab(studio_page, "scope")
     studio_page.reload()
-    studio_page.wait_for_selector("main h1")
+    studio_page.wait_for_selector(CONTENT["scope"])
     studio_page.wait_for_load_state("networkidle")
     shift = studio_page.evaluate(
         """() => new Promise((done) => {

@@ -1,7 +1,9 @@
 /** The block of cells, with buttons and keys to turn it. Without WebGL, only the tables below it are shown. */
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
+import { ErrorBox } from "../../components/error-box";
 import { isDark } from "../../components/theme";
+import { useModule } from "../../components/use-module";
 import { t } from "../../i18n";
 import type { CubeCells, CubeLabel, CubeScene } from "./cube-scene";
 
@@ -32,35 +34,29 @@ export function Cube({ cells, description, onHover, onSelect }: CubeProps) {
   const scene = useRef<CubeScene | null>(null);
   const shown = useRef(cells);
   const failed = useSignal(false);
+  const { module, error } = useModule(() => import("./cube-scene")).value;
   shown.current = cells;
 
   useEffect(() => {
-    let stop = () => {};
-    let left = false;
-    void import("./cube-scene").then(({ CubeScene }) => {
-      if (left) return;
-      try {
-        scene.current = new CubeScene(canvas.current!, {
-          onHover,
-          onSelect,
-          onLabels: (found) => labels.current && writeLabels(labels.current, found),
-        });
-      } catch {
-        failed.value = true; // no WebGL
-        return;
-      }
-      stop = follow(scene.current, canvas.current!.parentElement!);
-      scene.current.update(shown.current);
-    });
-    return () => {
-      left = true;
-      stop();
-      scene.current?.dispose();
-    };
-  }, []);
+    if (!module) return undefined;
+    try {
+      scene.current = new module.CubeScene(canvas.current!, {
+        onHover,
+        onSelect,
+        onLabels: (found) => labels.current && writeLabels(labels.current, found),
+      });
+    } catch {
+      failed.value = true; // no WebGL
+      return undefined;
+    }
+    const stop = follow(scene.current, canvas.current!.parentElement!);
+    scene.current.update(shown.current);
+    return () => (stop(), scene.current?.dispose());
+  }, [module]);
   useEffect(() => scene.current?.update(cells));
 
   const turn = (key: string) => scene.current?.turn(...TURNS[key]!);
+  if (error) return <ErrorBox error={error} />;
   if (failed.value) return <p class="cube-failed faint">{t("scope.no-webgl")}</p>;
   return (
     <>
