@@ -133,7 +133,7 @@ QUESTIONS = (
         "InstanceNorm2d", 2.5, IMAGES, lambda s: normscope.InstanceNorm2d(s[1]), lambda s: nn.InstanceNorm2d(s[1])
     ),
     Question("GroupNorm", 1.1, IMAGES, lambda s: normscope.GroupNorm(8, s[1]), lambda s: nn.GroupNorm(8, s[1])),
-    Question("LayerNorm, c h w", 1.3, IMAGES, lambda s: normscope.LayerNorm(s[1:]), lambda s: nn.LayerNorm(s[1:])),
+    Question("LayerNorm, c h w", 1.3, IMAGES, lambda s: normscope.LayerNorm(s[1:]), lambda s: nn.LayerNorm([*s[1:]])),
 )
 
 

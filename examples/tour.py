@@ -32,7 +32,7 @@ def norms() -> None:
     pairs: list[tuple[nn.Module, nn.Module | None, Tensor]] = [
         (normscope.LayerNorm(32), nn.LayerNorm(32), tokens),
         (normscope.RMSNorm(32), nn.RMSNorm(32), tokens),
-        (normscope.LayerNorm("n [c h w]", c=6, h=5, w=5), nn.LayerNorm((6, 5, 5)), images),
+        (normscope.LayerNorm("n [c h w]", c=6, h=5, w=5), nn.LayerNorm([6, 5, 5]), images),
         (normscope.BatchNorm(6), nn.BatchNorm2d(6), images),
         (normscope.InstanceNorm(6), nn.InstanceNorm2d(6), images),
         (normscope.GroupNorm(3, 6), nn.GroupNorm(3, 6), images),

@@ -23,7 +23,7 @@ def figures(norm: nn.Module, x: Tensor) -> NormStats:
 CASES: list[tuple[Any, tuple[int, ...], tuple[int, ...], bool]] = [
     (nn.LayerNorm(6), TEXT, (2,), False),
     (nn.RMSNorm(6), TEXT, (2,), False),
-    (nn.LayerNorm((6, 5, 5)), IMAGE, (1, 2, 3), False),
+    (nn.LayerNorm([6, 5, 5]), IMAGE, (1, 2, 3), False),
     (nn.GroupNorm(2, 6), IMAGE, (1, 2, 3), False),
     (nn.GroupNorm(6, 6), IMAGE, (2, 3), True),
     (nn.InstanceNorm2d(6), IMAGE, (2, 3), True),

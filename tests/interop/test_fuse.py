@@ -44,7 +44,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "convnet": (convnet, (5, 3, 6, 6)),
     "encoder": (encoder, (3, 5, 16)),
     "volumes": (lambda: nn.Sequential(nn.BatchNorm3d(4), nn.InstanceNorm3d(4), nn.RMSNorm(6)), (3, 4, 2, 3, 6)),
-    "sequences": (lambda: nn.Sequential(nn.InstanceNorm1d(4), nn.RMSNorm((4, 6), eps=1e-3)), (3, 4, 6)),
+    "sequences": (lambda: nn.Sequential(nn.InstanceNorm1d(4), nn.RMSNorm([4, 6], eps=1e-3)), (3, 4, 6)),
 }
 every_model = pytest.mark.parametrize("name", MODELS)
 

@@ -102,7 +102,7 @@ def batchnorm_in_decoder() -> Setup:
 @fault("norm-leaks-future", "blocks.0.norm2")
 def layernorm_over_time_and_width() -> Setup:
     model: Any = Decoder(depth=2)
-    model.blocks[0].norm2 = nn.LayerNorm((16, 32))
+    model.blocks[0].norm2 = nn.LayerNorm([16, 32])
     return two_training_steps(model, predict_next(model))
 
 
