@@ -4,7 +4,6 @@ import io
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -16,6 +15,7 @@ from normscope.cli.train import HardwareOptions, IntervalOptions, OptimizationOp
 from normscope.runs.run import Run
 from normscope.training.config import TrainConfig
 from tests.cli.running import SMALL, entered, refused, typed, write_text
+from tests.training.forked import start_command
 
 
 def test_a_text_becomes_a_run(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -229,26 +229,20 @@ def test_help_reads_well(capsys: pytest.CaptureFixture[str], monkeypatch: pytest
     assert all("(default: )" not in line for line in lines)
 
 
-@pytest.mark.slow
 def test_two_interruptions_end_at_once_and_what_was_saved_is_whole(in_folder: Path) -> None:
     words = ["train", "milk.txt", "--out", "r", *SMALL, "100000"]
-    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}  # a terminal without the drawing characters, too
-    process = subprocess.Popen(
-        [sys.executable, "-m", "normscope", *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-    )
+    # On a terminal without the drawing characters, too.
+    process = start_command(words, in_folder / "output", in_folder / "errors", encoding="ascii")
     metrics = in_folder / "r" / "metrics.jsonl"
     while not (metrics.exists() and '"step": 9,' in metrics.read_text()):
         time.sleep(0.02)
-        assert process.poll() is None
-    process.send_signal(signal.SIGINT)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "Traceback" not in errors
+        assert process.is_alive()
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGINT)
+    os.kill(process.pid, signal.SIGINT)
+    process.join(60)
+    assert process.exitcode == 130
+    assert "Traceback" not in (in_folder / "errors").read_text()
     run = Run.open(in_folder / "r")
     last = run.checkpoints.last()
     assert last is not None

@@ -36,7 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     warm_up()
-    for module, _ in COMMANDS.values():  # once here, not again in each process that a trial forks
+    # Once here, not again in each process that a trial forks. Drawing a model imports torch's compiler.
+    for module in (*(module for module, _ in COMMANDS.values()), "tokenizers", "torch._dynamo"):
         import_module(module)
     with tempfile.TemporaryDirectory(prefix="normscope-fuzz-") as folder:
         counts, faults = _run_trials(options, Path(folder))

@@ -4,29 +4,32 @@ import inspect
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
 
 from normscope import cli
 from tests.fuzz.arguments import CALLS, COMMANDS, api_calls
+from tests.training.forked import start_forked
 
 
-def fuzz(*arguments: str) -> None:
-    root = Path(__file__).parents[2]
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.fuzz", *arguments],
-        cwd=root,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(["src", os.environ.get("PYTHONPATH", "")])},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+def fuzz(folder: Path, *arguments: str) -> None:
+    process = start_forked(_fuzz, arguments, str(folder / "output"))
+    process.join()
+    assert process.exitcode == 0, (folder / "output").read_text()
 
 
-def test_few_trials() -> None:
-    fuzz("--quick", "--seed", "1", "--trials", "12", "--only", "files", "arguments", "calls", "environment")
+def _fuzz(arguments: Sequence[str], output: str) -> None:
+    from tests.fuzz.__main__ import main
+
+    with open(output, "w", buffering=1) as file, redirect_stdout(file), redirect_stderr(file):
+        sys.exit(main(arguments))
+
+
+def test_few_trials(tmp_path: Path) -> None:
+    fuzz(tmp_path, "--quick", "--seed", "1", "--trials", "12", "--only", "files", "arguments", "calls", "environment")
 
 
 def test_every_command_is_in_the_table() -> None:
@@ -42,8 +45,8 @@ def test_every_call_that_is_drawn_is_in_the_table(tmp_path: Path) -> None:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", [2, 3])
-def test_many_trials(seed: int) -> None:
-    fuzz("--seed", str(seed), "--seconds", "60")
+def test_many_trials(tmp_path: Path, seed: int) -> None:
+    fuzz(tmp_path, "--seed", str(seed), "--seconds", "60")
 
 
 PLANTED = """

@@ -1,12 +1,11 @@
 """A run that takes a second, shared by the tests of the loop and imported by processes that will be killed."""
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from normscope.models.gpt import GPT
-from normscope.models.presets import nanochat
 from normscope.runs import checksummed_folder
 from normscope.runs.run import Run
 from normscope.training.create_run import create_run
@@ -37,13 +36,10 @@ def train_alone(folder: str, until: int | None = None) -> None:
 
 
 def warm_up() -> None:
-    """Load everything the first step needs, which takes longer than the whole run."""
+    """Train a small run, so that processes forked afterwards have all modules and kernels: that takes longer than one."""
     torch.set_num_threads(1)
-    model = GPT(nanochat(vocab_size=8, context=4, depth=1, width=8, heads=1))
-    tokens = torch.zeros(1, 4, dtype=torch.long)
-    model.loss(tokens, tokens).backward()
-    with torch.inference_mode():
-        model.eval().loss(tokens, tokens)
+    with tempfile.TemporaryDirectory(prefix="normscope-warm-up-") as folder:
+        train_run(new_run(Path(folder), steps=2, xray_every=1))
 
 
 def last_sums(run: Run) -> dict[str, str]:

@@ -1,7 +1,6 @@
 """A run that is killed repeatedly ends with the same bits as an uninterrupted one."""
 
 import json
-import multiprocessing
 import os
 import random
 import signal
@@ -13,33 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from normscope.__main__ import program
 from normscope.runs.metrics_file import read_metrics
 from normscope.runs.run import Run
-from tests.fuzz.trial import reopen_standard_streams
 from tests.pairs import chiefly
+from tests.training.forked import finish, start_command, start_forked
 from tests.training.small_run import last_sums, new_run, train_alone
 
-STEPS = 24
+STEPS = 12
 
 
-@pytest.fixture(scope="module")
-def processes() -> multiprocessing.context.ForkServerContext:
-    """New processes in no time: each is a copy of one that has imported everything and done nothing."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.training.warm_run"])
-    return context
-
-
-def begin(context: multiprocessing.context.ForkServerContext, run: Run, until: int | None = None) -> BaseProcess:
-    process = context.Process(target=train_alone, args=(str(run.folder), until))
-    process.start()
-    return process
-
-
-def finish(process: BaseProcess) -> None:
-    process.join(120)
-    assert process.exitcode == 0
+def begin(run: Run, until: int | None = None) -> BaseProcess:
+    return start_forked(train_alone, str(run.folder), until)
 
 
 def is_writing(run: Run) -> bool:
@@ -70,14 +53,12 @@ def without_times(run: Run) -> list[dict[str, object]]:
     return [event for event in events if event["kind"] in ("step", "validation", "signal", "checkpoint")]
 
 
-@pytest.mark.parametrize("kills", chiefly([4], [20]))
-def test_killed_runs_end_with_the_same_bits(
-    tmp_path: Path, processes: multiprocessing.context.ForkServerContext, kills: int
-) -> None:
+@pytest.mark.parametrize("kills", chiefly([2], [20]))
+def test_killed_runs_end_with_the_same_bits(tmp_path: Path, kills: int) -> None:
     straight = short_run(tmp_path / "straight")
-    finish(begin(processes, short_run(tmp_path / "first"), until=1))  # starts the server, which is not to be timed
+    finish(begin(short_run(tmp_path / "first"), until=1))  # starts the server, which is not to be timed
     start = time.monotonic()
-    finish(begin(processes, straight))
+    finish(begin(straight))
     whole = time.monotonic() - start
 
     rng = random.Random(0)
@@ -86,12 +67,12 @@ def test_killed_runs_end_with_the_same_bits(
         run = short_run(tmp_path / f"broken-{number}")
         number += 1
         while killed < kills and run.checkpoints.last() != STEPS:
-            process = begin(processes, run)
+            process = begin(run)
             kill(process, run, rng.uniform(0, whole), in_a_write=killed % 2 == 1)
             if process.exitcode == -signal.SIGKILL:
                 killed += 1
                 in_a_write += is_writing(run)
-        finish(begin(processes, run))
+        finish(begin(run))
         assert last_sums(run) == last_sums(straight)
         assert without_times(run) == without_times(straight)
     assert in_a_write >= max(1, kills // 6), "hardly any kill fell into a write: the test does not test that"
@@ -100,7 +81,7 @@ def test_killed_runs_end_with_the_same_bits(
 def short_run(folder: Path) -> Run:
     """A run that spends much of its time with writing."""
     folder.mkdir()
-    return new_run(folder, steps=STEPS, save_every=3, eval_every=10)
+    return new_run(folder, steps=STEPS, save_every=2, eval_every=5)
 
 
 @pytest.mark.exhaustive  # test_verify_resume.py has two of its four processes in the default suite
@@ -114,25 +95,13 @@ def test_verify_resume_passes(tmp_path: Path) -> None:
     assert sorted(path.name for path in run.folder.rglob("*")) == before
 
 
-def resume(folder: str, output: str, errors: str) -> None:
-    """What `normscope resume` does, in a process of its own, with its output in files."""
-    for descriptor, path in ((1, output), (2, errors)):
-        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), descriptor)
-    reopen_standard_streams()
-    sys.argv = ["normscope", "resume", folder]
-    program()
-
-
 @pytest.mark.parametrize(
     "number", chiefly([signal.SIGTERM], [signal.SIGINT, signal.SIGHUP])
 )  # cli/test_train.py interrupts too
-def test_a_signal_saves_and_stops(
-    tmp_path: Path, processes: multiprocessing.context.ForkServerContext, number: signal.Signals
-) -> None:
+def test_a_signal_saves_and_stops(tmp_path: Path, number: signal.Signals) -> None:
     run = new_run(tmp_path, steps=100_000, save_every=0, eval_every=0)
     output, errors = tmp_path / "output", tmp_path / "errors"
-    process = processes.Process(target=resume, args=(str(run.folder), str(output), str(errors)))
-    process.start()
+    process = start_command(["resume", str(run.folder)], output, errors)
     while not (run.metrics.exists() and '"step": 5,' in run.metrics.read_text()):
         time.sleep(0.05)
         assert process.is_alive()

@@ -1,23 +1,27 @@
 """What a run imports before its first step, which delays every run."""
 
-import subprocess
+import json
 import sys
 from pathlib import Path
 
-_RUN = """
-import sys
-from normscope.cli import main
-folder, *heavy = sys.argv[1:]
-sys.argv = ["normscope", "train", f"{folder}/my.txt", "--steps", "2", "--depth", "1", "--out", f"{folder}/run"]
-main()
-print([name for name in heavy if name in sys.modules])
-"""
+from tests.training.forked import finish, start_forked
+
+HEAVY = ("torch._dynamo", "torch._inductor", "tensorboard", "wandb", "transformers", "pyarrow", "matplotlib")
+
+
+def train_and_list_imports(folder: str) -> None:
+    from normscope.cli import main
+
+    before = sorted(sys.modules)
+    options = ["--steps", "2", "--depth", "1", "--context", "16", "--quiet"]
+    assert main(["train", f"{folder}/my.txt", *options, "--out", f"{folder}/run"]) == 0
+    Path(folder, "imports.json").write_text(json.dumps([before, sorted(sys.modules)]))
 
 
 def test_a_run_imports_neither_the_compiler_nor_optional_packages(tmp_path: Path) -> None:
+    """In a fork of a process that has trained a run and done nothing else, so what it had imported counts too."""
     (tmp_path / "my.txt").write_text("The quick brown fox jumps over the lazy dog.\n" * 200)
-    heavy = ["torch._dynamo", "torch._inductor", "tensorboard", "wandb", "transformers", "pyarrow", "matplotlib"]
-    done = subprocess.run(
-        [sys.executable, "-c", _RUN, str(tmp_path), *heavy], capture_output=True, text=True, timeout=120, check=True
-    )
-    assert done.stdout.splitlines()[-1] == "[]"
+    finish(start_forked(train_and_list_imports, str(tmp_path)))
+    before, after = json.loads((tmp_path / "imports.json").read_text())
+    assert "normscope.training.loop" in before
+    assert [name for name in HEAVY if name in after] == []

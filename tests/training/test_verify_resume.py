@@ -1,5 +1,6 @@
 """The proof that going on is exact: from where it is taken, and that it would be seen if it failed."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -96,8 +97,20 @@ def test_a_killed_process_and_one_that_goes_on(tmp_path: Path, monkeypatch: pyte
     assert sorted(path.name for path in run.folder.rglob("*")) == before
 
 
-@pytest.mark.slow
-def test_a_run_that_cannot_go_on_says_why(tmp_path: Path) -> None:
+@pytest.mark.skipif(sys.platform == "win32", reason="it has a shell script in place of Python")
+def test_a_run_that_cannot_go_on_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refusing = tmp_path / "python"
+    refusing.write_text('#!/bin/sh\necho "error: cannot go on: $*" >&2\nexit 2\n')
+    refusing.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(refusing))
+    with pytest.raises(
+        CheckpointError, match=r"^the run cannot be resumed: cannot go on: .* resume .*reference --until"
+    ):
+        verify_resume(new_run(tmp_path, steps=20))
+
+
+@pytest.mark.exhaustive  # cli/test_resume.py has the refusal in the default suite
+def test_a_run_of_another_text_says_so(tmp_path: Path) -> None:
     run = new_run(tmp_path, steps=20)
     (tmp_path / "text.txt").write_text("quite another text")
     with pytest.raises(CheckpointError, match=r"the run cannot be resumed: source text changed since .*text.txt"):
