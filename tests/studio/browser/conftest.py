@@ -22,9 +22,12 @@ def studio(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 @contextmanager
 def open_studio_page(browser: Any, studio: StudioServer) -> Iterator[tuple[Any, list[str]]]:
     """The studio in a new browser profile, logged in; with a list of its errors and of requests to other hosts."""
+    from playwright.sync_api import expect
+
     origin = studio.address.partition("/?")[0]
     context = browser.new_context(viewport=DESKTOP, reduced_motion="reduce")
     page = context.new_page()
+    expect.set_options(timeout=60_000)
     page.set_default_timeout(60_000)  # for slow machines, and the first call of a kernel compiles it
     problems: list[str] = []
     page.on("pageerror", lambda error: problems.append(str(error)))
@@ -58,16 +61,23 @@ def studio_page(shared_page: tuple[Any, list[str]]) -> Iterator[Any]:
     yield page
     found = problems.copy()
     problems.clear()
+    leave(page)
+    assert not found, found
+
+
+def leave(page: Any) -> None:
+    """Undo what a test changed outside of its tab, and leave the tab."""
     for other in page.context.pages:
         if other != page:
             other.close()
     page.context.set_offline(False)
-    page.emulate_media(color_scheme="light")
-    page.set_viewport_size(DESKTOP)
+    if page.viewport_size != DESKTOP:
+        page.set_viewport_size(DESKTOP)
+    if page.evaluate("() => matchMedia('(prefers-color-scheme: dark)').matches"):
+        page.emulate_media(color_scheme="light")
     if page.evaluate("() => localStorage.length"):  # the language and the theme
         page.evaluate("() => localStorage.clear()")
         page.reload()
     other_tab = "lab" if page.url.endswith("#xray") else "xray"
     page.click(f'nav a[href="#{other_tab}"]')
     page.wait_for_selector(f'nav a[href="#{other_tab}"][aria-current]')
-    assert not found, found

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.studio.browser.tabs import open_tab
+from tests.studio.browser.tabs import check_page, open_tab
 
 expect = pytest.importorskip("playwright.sync_api").expect
 
@@ -26,8 +26,10 @@ def test_text_becomes_a_batch_with_padding(embedding_page: Any) -> None:
     assert embedding_page.locator(".tokens button.lit").count() == 2  # "b" twice: the same id, and the same row
     assert embedding_page.locator("tr", has=embedding_page.locator("td.lit")).first.inner_text().startswith("1 b")
     assert embedding_page.locator(".batch tr.padding").count() == 2
+    check_page(embedding_page)
 
 
+@pytest.mark.exhaustive
 def test_keyboard_moves_through_the_tokens(embedding_page: Any) -> None:
     embedding_page.locator(".tokens button").first.focus()
     for key in ("ArrowRight", "ArrowRight", "ArrowDown"):
@@ -35,6 +37,7 @@ def test_keyboard_moves_through_the_tokens(embedding_page: Any) -> None:
     assert "b=1 s=2" in embedding_page.locator(".tokens button[aria-current]").text_content()
 
 
+@pytest.mark.exhaustive
 def test_one_feature_lights_up_in_all_sequences(embedding_page: Any) -> None:
     assert embedding_page.locator(".batch td.lit").count() == 6
     embedding_page.get_by_role("radio", name="One feature (BatchNorm)").check()
@@ -42,6 +45,7 @@ def test_one_feature_lights_up_in_all_sequences(embedding_page: Any) -> None:
     assert "6 of them are padding" in embedding_page.locator(".light-note").inner_text()
 
 
+@pytest.mark.exhaustive
 def test_tokenizer_of_a_run(embedding_page: Any) -> None:
     embedding_page.locator("textarea").fill("the")
     embedding_page.get_by_label("Tokenizer and table").select_option("run:small")
@@ -49,6 +53,7 @@ def test_tokenizer_of_a_run(embedding_page: Any) -> None:
     assert embedding_page.get_by_role("alert").count() == 0
 
 
+@pytest.mark.exhaustive
 def test_error_keeps_the_last_batch(embedding_page: Any) -> None:
     embedding_page.locator("textarea").fill("")
     embedding_page.wait_for_selector("text=there is no text")

@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from tests.browser import accessibility_problems
-from tests.studio.browser.tabs import open_tab
+import pytest
+
+from tests.studio.browser.tabs import check_page, open_tab
 
 
 def generate(page: Any, prompt: str) -> None:
@@ -16,7 +17,6 @@ def generate(page: Any, prompt: str) -> None:
 def test_tokens_their_alternatives_the_lens_and_attention(studio_page: Any) -> None:
     page = studio_page
     open_tab(page, "playground")
-    page.locator("textarea").wait_for()
     generate(page, "10 green")
     text = page.locator(".text [role=option]")
     assert text.count() > 9
@@ -31,9 +31,10 @@ def test_tokens_their_alternatives_the_lens_and_attention(studio_page: Any) -> N
     page.locator(".lens tbody tr").nth(2).wait_for()  # the embedding and two blocks
     page.get_by_role("radio", name="head 2").check()
     page.get_by_text("attends to").wait_for()
-    assert accessibility_problems(page) == []
+    check_page(page)
 
 
+@pytest.mark.exhaustive
 def test_two_models_side_by_side(studio_page: Any) -> None:
     page = studio_page
     open_tab(page, "playground")
@@ -44,6 +45,7 @@ def test_two_models_side_by_side(studio_page: Any) -> None:
         assert panel.locator(".text [role=option]").count() > 2
 
 
+@pytest.mark.exhaustive
 def test_an_error_is_shown(studio_page: Any) -> None:
     open_tab(studio_page, "playground")
     studio_page.locator("textarea").fill("水")  # not in the vocabulary of a character model

@@ -3,12 +3,14 @@
 import shutil
 from typing import Any
 
+import pytest
+
 from normscope.runs.events import FinishedEvent, SampleEvent, StepEvent
 from normscope.runs.metrics_file import MetricsFile
 from normscope.storage.lock import locked
 from normscope.studio.server import StudioServer
 from tests.browser import accessibility_problems
-from tests.studio.browser.tabs import open_tab
+from tests.studio.browser.tabs import check_page, open_tab
 
 TEXT = "".join(f"{i} bottles of milk on the wall, {i} bottles of milk.\n" for i in range(300))
 
@@ -48,6 +50,7 @@ def test_a_run_that_trains_elsewhere_is_live_and_survives_a_lost_connection(
     assert samples.get_attribute("max") == "1"  # two: what came before the connection broke is there once
 
 
+@pytest.mark.exhaustive
 def test_runs_are_compared(studio_page: Any, studio: StudioServer) -> None:
     shutil.copytree(studio.state.runs / "small", studio.state.runs / "twin", dirs_exist_ok=True)
     open_tab(studio_page, "runs")
@@ -69,7 +72,7 @@ def test_a_run_is_started_on_an_uploaded_text_and_finishes(studio_page: Any, stu
     page.locator(".start select").first.select_option("sprint")
     page.get_by_label("Depth").fill("1")
     page.get_by_label("Steps", exact=True).fill("3")
-    assert accessibility_problems(page) == []
+    check_page(page)
     page.get_by_role("button", name="Start training").click()
     page.get_by_text("3 of 3 steps").wait_for()
     page.locator("section:has(progress) .status.done").wait_for()

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.browser import accessibility_problems
-from tests.studio.browser.tabs import open_tab
+from tests.studio.browser.tabs import check_page, open_tab
 
 expect = pytest.importorskip("playwright.sync_api").expect
 
@@ -44,8 +44,10 @@ def test_norm_lights_up_the_cells_that_share_its_statistics(scope_page: Any) -> 
         scope_page.wait_for_selector(f".codes dd:has-text('{norm}(')")
         assert lit(scope_page) == count
         assert scope_page.get_by_text("over all values, in float64").is_visible()
+    check_page(scope_page)
 
 
+@pytest.mark.exhaustive
 def test_error_appears_under_the_character(scope_page: Any) -> None:
     field = scope_page.get_by_label("Scope: type your own")
     field.fill("n [c h x) w")
@@ -63,6 +65,7 @@ def test_error_appears_under_the_character(scope_page: Any) -> None:
     assert lit(scope_page) == 4
 
 
+@pytest.mark.exhaustive
 def test_edit_changes_the_steps(scope_page: Any) -> None:
     mean = step(scope_page, "Mean")
     with scope_page.expect_response("**/api/scope/work"):
@@ -76,6 +79,7 @@ def test_edit_changes_the_steps(scope_page: Any) -> None:
     assert cells(scope_page).locator("button").first.inner_text() == "7"
 
 
+@pytest.mark.exhaustive
 def test_groups_slide_from_instance_norm_to_layer_norm(scope_page: Any) -> None:
     choose(scope_page, "GroupNorm")
     slider = scope_page.get_by_role("slider")
@@ -98,6 +102,7 @@ def test_mask_puts_padding_right(scope_page: Any) -> None:
     scope_page.wait_for_selector("text=never mixes real values with padding")
 
 
+@pytest.mark.exhaustive
 def test_keyboard_moves_through_the_cells(scope_page: Any) -> None:
     cells(scope_page).locator("button").first.focus()
     for key in ("ArrowRight", "ArrowDown", "PageDown"):
@@ -117,6 +122,7 @@ def test_block_is_drawn_and_turns(scope_page: Any) -> None:
     assert labels.first.get_attribute("style") == place
 
 
+@pytest.mark.exhaustive
 def test_click_on_the_block_chooses_a_cell(scope_page: Any) -> None:
     box = scope_page.locator(".cube").bounding_box()
     found = set()
@@ -126,6 +132,7 @@ def test_click_on_the_block_chooses_a_cell(scope_page: Any) -> None:
     assert len(found) > 1
 
 
+@pytest.mark.exhaustive
 def test_without_webgl_the_tables_remain(new_page: Any) -> None:
     new_page.evaluate("() => { HTMLCanvasElement.prototype.getContext = () => null }")
     new_page.click('nav a[href="#scope"]')
@@ -133,6 +140,7 @@ def test_without_webgl_the_tables_remain(new_page: Any) -> None:
     assert lit(new_page) == 18
 
 
+@pytest.mark.exhaustive
 def test_the_same_value_is_found_in_both_layouts(scope_page: Any) -> None:
     images, text = (scope_page.get_by_role("group", name=name) for name in ("Images (N", "Text (B"))
     images.locator("button").nth(5).click()

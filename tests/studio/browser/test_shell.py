@@ -4,29 +4,23 @@ from typing import Any
 
 import pytest
 
-from tests.browser import accessibility_problems
-from tests.studio.browser.tabs import CONTENT, open_tab
-
-PHONE = {"width": 390, "height": 844}
+from tests.studio.browser.tabs import CONTENT, PHONE, check_page, open_tab
 
 
-@pytest.mark.parametrize("tab", CONTENT)
-def test_tab_is_accessible_and_fits(studio_page: Any, tab: str) -> None:
-    """axe-core finds nothing, and nothing is wider than a phone."""
-    open_tab(studio_page, tab)
-    assert studio_page.locator("h1").count() == 1
-    assert accessibility_problems(studio_page) == []
-    studio_page.set_viewport_size(PHONE)
-    assert studio_page.evaluate("() => document.documentElement.scrollWidth") <= PHONE["width"]
+def test_every_tab_is_known(studio_page: Any) -> None:
+    """Each has a test that uses it and ends with `check_page`."""
+    links = studio_page.locator("nav a").all()
+    assert [link.get_attribute("href").removeprefix("#") for link in links] == list(CONTENT)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("tab", CONTENT)
-def test_tab_is_accessible_on_a_phone_in_the_dark(studio_page: Any, tab: str) -> None:
-    open_tab(studio_page, tab)
+def test_tab_is_accessible_and_fits(studio_page: Any, tab: str) -> None:
+    """As it opens, light and dark, on a desktop and on a phone."""
+    check_page(open_tab(studio_page, tab))
     studio_page.emulate_media(color_scheme="dark")
     studio_page.set_viewport_size(PHONE)
-    assert accessibility_problems(studio_page) == []
+    check_page(studio_page)
 
 
 def test_language_and_theme_are_kept(studio_page: Any) -> None:
