@@ -44,8 +44,8 @@ class Fault:
 class Healthy:
     """A model without a fault: no seed may produce a warning or an error.
 
-    The default suite runs the first seed; of a case that is not `quick`, because it trains long and others of its kind
-    are shorter, it runs none.
+    The default suite runs the first seed; of a case that is not `quick`, because another one is much like it or is
+    shorter, it runs none.
     """
 
     name: str

@@ -17,6 +17,7 @@ from normscope.errors import ConfigError
 from normscope.models.gpt import GPT
 from normscope.models.presets import PRESETS, preset
 from normscope.ops.kernel_mode import reference_kernels
+from tests.pairs import chiefly
 from tests.support import randn, random_tokens, safe_bfloat16, scramble
 
 SIZES: dict[str, Any] = {"vocab_size": 31, "context": 24, "depth": 3, "width": 16, "heads": 2}
@@ -85,7 +86,9 @@ def test_the_same_is_the_same() -> None:
     assert all(not module.output and not module.gradient for module in found.modules)
 
 
-@pytest.mark.parametrize("name", ["embedding", "blocks.0.attention.v", "blocks.1.mlp.up", "blocks.2.norms.1"])
+@pytest.mark.parametrize(
+    "name", chiefly(["embedding", "blocks.2.norms.1"], ["blocks.0.attention.v", "blocks.1.mlp.up"])
+)
 def test_a_weight_that_changed_is_named_first(name: str) -> None:
     model = new_gpt()
     before = whole(model)
@@ -177,7 +180,7 @@ def test_what_is_made_between_the_modules_is_said_to_be() -> None:
     assert found.forward.why == "the input of this module differs; it is computed earlier in 0"
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", chiefly(["nanochat"], [name for name in PRESETS if name != "nanochat"]))
 def test_fused_kernels_and_readable_steps_do_not_diverge(name: str) -> None:
     model = new_gpt(name)
     fused = whole(model)
@@ -189,7 +192,7 @@ def test_fused_kernels_and_readable_steps_do_not_diverge(name: str) -> None:
     assert any(module.output for module in found.modules)  # they do round differently
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", chiefly(["llama"], [name for name in PRESETS if name != "llama"]))
 def test_with_a_cache_and_without_do_not_diverge(name: str) -> None:
     model = new_gpt(name)
     found = compare(whole(model), in_pieces(model))
@@ -213,7 +216,7 @@ def test_a_cache_that_is_one_place_off_is_caught() -> None:
     assert names(found)[0] == "blocks.0.attention.out"
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", chiefly(["gpt2"], [name for name in PRESETS if name != "gpt2"]))
 def test_float32_and_bfloat16_do_not_diverge_at_the_tolerance_of_bfloat16(name: str) -> None:
     model = new_gpt(name)
     exact = whole(model)

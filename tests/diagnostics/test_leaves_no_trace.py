@@ -263,9 +263,9 @@ def test_no_hook_stays_on_a_tensor_that_lives_on() -> None:
 def test_hooks_on_tensors_that_are_gone_are_forgotten() -> None:
     model, inputs = nn.Sequential(nn.Linear(4, 4), nn.Tanh()), torch.randn(2, 4)
     with normscope.xray(model) as x:
-        for _ in range(1000):
+        for _ in range(450):  # with three hooks each
             model(inputs)
-        assert len(x._session._handles._handles) < 2000
+        assert len(x._session._handles._handles) < 1100
 
 
 def test_a_copy_and_a_file_made_inside_have_nothing_of_it(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import normscope
 from normscope.drawing.draw_model import draw_model
 from normscope.inspection.draw import CONFIGS, draw_block, draw_preset
 from tests.drawing.drawn_models import whole
+from tests.pairs import every_value
 
 
 @pytest.mark.parametrize(
@@ -38,8 +39,7 @@ def test_a_subclass_of_a_norm_keeps_its_name() -> None:
     assert "LayerNorm ... [d]" in text
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-@pytest.mark.parametrize("inside", [False, True])
+@every_value(name=list(CONFIGS), inside={"inside": True, "outside": False})
 def test_every_model_has_axis_names_and_a_legend(name: str, inside: bool) -> None:
     drawing = whole(name, inside)
     stream = "n c h w" if name == "convnet" else "b s d"

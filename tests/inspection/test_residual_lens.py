@@ -9,13 +9,13 @@ from torch import nn
 from normscope import residual_lens
 from normscope.errors import ConfigError
 from tests.inspection.gpts import FORMS, VOCABULARY, made
+from tests.pairs import every_value
 from tests.support import random_tokens, real_tokens
 
 ANY: Any = residual_lens
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
+@every_value(form=list(FORMS), padded={"whole": False, "padded": True})
 def test_each_row_is_the_model_cut_off_after_so_many_blocks(form: str, padded: bool) -> None:
     model, tokens = made(form).eval(), random_tokens(VOCABULARY, 2, 9)
     mask = real_tokens([9, 5], 9) if padded else None

@@ -154,7 +154,7 @@ def test_it_compiles() -> None:
     x = randn(2, 3, 16, dtype=torch.float32)
     wanted = norm(x)
     normscope.fuse(norm)
-    compiled = torch.compile(norm, backend="aot_eager", fullgraph=True)
+    compiled = torch.compile(norm, backend="eager", fullgraph=True)
     assert (compiled(x) - wanted).abs().max() < 1e-5
 
 

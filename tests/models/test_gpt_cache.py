@@ -14,7 +14,7 @@ from normscope.blocks.norm.norm_spec import NormSpec
 from normscope.errors import CacheError, ConfigError, DtypeError, NormscopeError, ShapeError, TokenError
 from normscope.models.gpt import GPT
 from tests.models.tiny import CONTEXT, FORMS, VOCABULARY, made, tiny
-from tests.pairs import every_value
+from tests.pairs import chiefly, every_value
 from tests.support import every_refusal, random_tokens, safe_bfloat16, scramble
 
 TOKENS = random_tokens(VOCABULARY, 2, CONTEXT)
@@ -87,14 +87,15 @@ def test_autocast_with_a_cache() -> None:
 
 
 @pytest.mark.slow
-def test_decoding_can_be_traced_whole() -> None:
-    """Prompts of several lengths, and then token by token: no graph break, and no flag that became a symbol."""
+@pytest.mark.parametrize("calls", chiefly([[[4, 2, 1]]], [[[4, 1, 1], [7, 2]]]), ids=["one", "two"])
+def test_decoding_can_be_traced_whole(calls: list[list[int]]) -> None:
+    """Prompts of several lengths, and then a few tokens: no graph break, and no flag that became a symbol."""
     torch.compiler.reset()
     model = made("llama", torch.float64, depth=1)
     traced = torch.compile(model, backend="eager", fullgraph=True)
     with torch.no_grad():
         logits = model(TOKENS)
-        for chunks in ([4, 1, 1], [7, 2]):
+        for chunks in calls:
             memory = model.new_cache(2)
             parts = [traced(part, cache=memory) for part in TOKENS[:, : sum(chunks)].split(chunks, dim=1)]
             torch.testing.assert_close(torch.cat(parts, dim=1), logits[:, : sum(chunks)], rtol=1e-9, atol=1e-9)

@@ -117,7 +117,7 @@ def step(model: GPT, run: Any) -> dict[str, Tensor]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", chiefly(["nanochat", "group-norm"], ["gpt2", "llama"]))
+@pytest.mark.parametrize("form", chiefly(["nanochat"], ["gpt2", "llama", "group-norm"]))
 def test_it_compiles_without_graph_breaks(form: str) -> None:
     """No graph break anywhere: not in the checks, not in the norms."""
     torch.compiler.reset()

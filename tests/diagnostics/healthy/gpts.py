@@ -15,8 +15,12 @@ def gpt(name: str, seed: int, **overrides: Any) -> GPT:
     return GPT(preset(name, **{**sizes, **overrides}))
 
 
-_TRAINED_BY_DEFAULT = ("nanochat_trained", "llama_post_wiring_trained", "nanochat_with_sliding_window")
-"""Models after some training that the default suite includes; it includes each model at initialization."""
+_BY_DEFAULT = (
+    "nanochat_at_init", "llama_post_wiring_trained", "gpt2_sandwich_wiring", "gpt2_parallel_wiring",
+    "gpt2_single_wiring", "llama_with_groupnorm", "gpt2_with_powernorm", "gpt2_without_biases",
+    "shallow_llama_without_residuals",
+)  # fmt: skip
+"""What the default suite includes: each wiring, norm and preset once, one of them after some training."""
 
 
 def _register(name: str, preset_name: str, after: int, **overrides: Any) -> None:
@@ -25,7 +29,7 @@ def _register(name: str, preset_name: str, after: int, **overrides: Any) -> None
         return two_training_steps(model, predict_next(model), after=after, lr=3e-3 if after else 1e-3)
 
     make.__name__ = name
-    healthy((0, 1), quick=not after or name in _TRAINED_BY_DEFAULT)(make)
+    healthy((0, 1), quick=name in _BY_DEFAULT)(make)
 
 
 for _preset in ("gpt2", "nanochat", "llama"):

@@ -47,7 +47,7 @@ def _sizes(width: int, depth: int) -> dict[str, int]:
     }
 
 
-@healthy((0, 1, 2), TRANSFORMERS)
+@healthy((0, 1, 2), TRANSFORMERS, quick=False)
 def huggingface_gpt2(seed: int) -> Setup:
     model: Any = gpt2(width=(16, 32, 64)[seed])
     return two_training_steps(model, predict_next(model), after=30 * (seed % 2))
@@ -64,13 +64,13 @@ def huggingface_gpt2_with_built_in_loss(seed: int) -> Setup:
     return two_training_steps(model, batch)
 
 
-@healthy((0, 1, 2), TRANSFORMERS)
+@healthy((0, 1, 2), TRANSFORMERS, quick=False)
 def huggingface_llama(seed: int) -> Setup:
     model: Any = llama(width=(16, 32, 64)[seed])
     return two_training_steps(model, predict_next(model), after=30 * (seed % 2))
 
 
-@healthy((0, 1, 2), TRANSFORMERS)
+@healthy((0, 1, 2), TRANSFORMERS, quick=False)
 def huggingface_bert(seed: int) -> Setup:
     model: Any = bert(width=(16, 32, 64)[seed])
     return two_training_steps(model, classify_stride(model), after=30 * (seed % 2))
@@ -100,6 +100,10 @@ def huggingface_gpt2_eager_attention_eval(seed: int) -> Setup:
     return model, run
 
 
+_LIKE_OTHERS = ("qwen3", "neox")
+"""Families that differ little from another one that the default suite includes."""
+
+
 def _register(name: str, config: str, model: str, data: str, **settings: Any) -> None:
     """Register another family, at initialization (seed 0) and after 30 steps (seed 1)."""
 
@@ -110,7 +114,7 @@ def _register(name: str, config: str, model: str, data: str, **settings: Any) ->
         )
 
     make.__name__ = f"huggingface_{name}"
-    healthy((0, 1), TRANSFORMERS)(make)
+    healthy((0, 1), TRANSFORMERS, quick=name not in _LIKE_OTHERS)(make)
 
 
 def label_images(model: Any) -> Batches:

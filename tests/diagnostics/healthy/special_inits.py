@@ -49,7 +49,7 @@ def rezero_transformer(seed: int) -> Setup:
     return _one_backward(model, predict_next(model)(0)) if seed == 0 else two_training_steps(model, predict_next(model))
 
 
-@healthy((0, 1))
+@healthy((0, 1), quick=False)
 def state_space_model_at_init(seed: int) -> Setup:
     model: Any = StateSpaceModel(depth=3)
     return _one_backward(model, predict_next(model)(seed))

@@ -11,7 +11,7 @@ from tests.diagnostics.networks import RNN, Decoder, Encoder, LSTMModel, StateSp
 from tests.diagnostics.tasks import CONTEXT, VOCAB_SIZE, classify, classify_stride, predict_next, texts
 
 
-@healthy((0, 1, 2))
+@healthy((0, 1, 2), quick=False)
 def decoder_at_init(seed: int) -> Setup:
     model: Any = Decoder(width=(16, 32, 64)[seed], depth=4)
     return two_training_steps(model, predict_next(model))

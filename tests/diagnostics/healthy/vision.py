@@ -57,7 +57,7 @@ def resnet_trained(seed: int) -> Setup:
     return two_training_steps(model, classify(model, images), after=60, lr=3e-3)
 
 
-@healthy((0, 1))
+@healthy((0, 1), quick=False)
 def resnet_zero_init(seed: int) -> Setup:
     """The last norm weight of each branch starts at zero (Goyal et al. 2017)."""
     model: Any = ResNet(depth=4)
