@@ -3,12 +3,14 @@
 import doctest
 import re
 import shlex
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
 from normscope.cli import main
+from normscope.training import create_run
 from tests.cli.running import SMALL, write_text
 
 ROOT = Path(__file__).parents[1]
@@ -39,7 +41,9 @@ def ids(path: Path) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=ids)
-def test_python_examples_give_what_they_show(page: Path) -> None:
+def test_python_examples_give_what_they_show(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = partial(create_run.prepare_stories, size_bytes=100_000, validation_bytes=5_000)
+    monkeypatch.setattr(create_run, "prepare_stories", few)
     blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     torch.manual_seed(0)
     test = doctest.DocTestParser().get_doctest("\n".join(blocks), {}, page.name, str(page), 0)

@@ -17,17 +17,7 @@ from tests.portability.processors import PROCESSORS, REGISTERS, missing
 
 ROOT = Path(__file__).parents[2]
 
-KEY_TESTS = [
-    *("-m", ""),  # also those that the default suite skips
-    "tests/ops/norm/test_row_norm.py::test_threads_do_not_change_a_bit",
-    *(
-        f"tests/ops/norm/test_row_norm.py::test_errors_are_no_larger_than_torchs[{layer}-{width}-{hard}]"
-        for layer in ("layer", "rms")
-        for width in (96, 768)
-        for hard in ("normal", "far-off", "tiny", "huge", "outlier", "constant")
-    ),
-]
-"""Tests that depend on the instruction set and compile few kernels."""
+KEY_TESTS = ["tests/portability/key_tests.py"]
 
 NUMERIC = ["tests/ops", "tests/blocks", "tests/models", "tests/generate", "tests/interop", "tests/diagnostics"]
 """Folders with numerical tests."""

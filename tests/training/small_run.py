@@ -36,7 +36,7 @@ def train_alone(folder: str, until: int | None = None) -> None:
 
 
 def warm_up() -> None:
-    """Train a small run, so that processes forked afterwards have all modules and kernels: that takes longer than one."""
+    """Train a small run, so that processes forked afterwards have all modules and kernels, which take longer."""
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(prefix="normscope-warm-up-") as folder:
         train_run(new_run(Path(folder), steps=2, xray_every=1))

@@ -103,9 +103,7 @@ def test_a_run_that_cannot_go_on_says_why(tmp_path: Path, monkeypatch: pytest.Mo
     refusing.write_text('#!/bin/sh\necho "error: cannot go on: $*" >&2\nexit 2\n')
     refusing.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(refusing))
-    with pytest.raises(
-        CheckpointError, match=r"^the run cannot be resumed: cannot go on: .* resume .*reference --until"
-    ):
+    with pytest.raises(CheckpointError, match=r"^the run cannot be resumed: cannot go on: .* resume .* --until"):
         verify_resume(new_run(tmp_path, steps=20))
 
 
