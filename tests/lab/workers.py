@@ -1,11 +1,13 @@
 """Workers for tests: they run trials in this process and record them. And a Ray that does so."""
 
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+from normscope.lab.claim import Settings
 from normscope.lab.running.trial import LabTrial, TrialResult, run_trial
 
 
@@ -35,6 +37,12 @@ class Here:
 
     def close(self) -> None:
         pass
+
+
+def wait_a_little(settings: Settings, seed: int) -> dict[str, float]:
+    """A trial without torch."""
+    time.sleep(settings["seconds"])
+    return {"seed": float(seed)}
 
 
 class Silent:

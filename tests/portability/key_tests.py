@@ -1,4 +1,4 @@
-"""Tests that depend on the instruction set and compile one kernel: the forward pass of rows. Run by test_portability."""
+"""Tests that depend on the instruction set and compile one kernel: rows forward. Run by test_portability.py."""
 
 from typing import Any
 

@@ -150,7 +150,7 @@ def test_killed_process_is_replaced(process: ProcessWorkers) -> None:
     deadline = time.monotonic() + 100
     while not process._started.value:
         assert time.monotonic() < deadline
-        time.sleep(0.1)
+        time.sleep(0.02)
     (running,) = process._pool._processes.values()
     running.kill()
     with pytest.raises(BrokenExecutor):
@@ -159,26 +159,39 @@ def test_killed_process_is_replaced(process: ProcessWorkers) -> None:
     assert len(again.result(timeout=120).metrics["forward"]) == 3
 
 
-# As short as a lab can be: the catalog of claims would import torch.
+# As short as a lab can be: no claims, and a trial needs nothing of torch but this.
+TORCH = """
+def get_num_threads(): return 1
+def set_num_threads(count): pass
+def manual_seed(seed): pass
+"""
 SCRIPT = """
 from normscope.lab.running.scheduler import run_studies
 from normscope.lab.running.trial import LabTrial, Store
-from tests.lab.workers import Silent
+from tests.lab import workers
+import sys
+sys.modules["normscope.waiting"] = workers  # a trial's function has to be in normscope
 
 def study():
-    settings = {"gain": 1.0, "layers": 16, "samples": 512}
-    yield [LabTrial("normscope.lab.claims.initialization.variance_by_depth:measure", settings, i) for i in range(900)]
+    yield [LabTrial("normscope.waiting:wait_a_little", {"seconds": 1.0 if i > 1 else 0.0}, i) for i in range(99)]
 
-def main():
-    _, errors = run_studies(Store("out"), {"one": study()}, Silent(), 1, False)
+def main(_=()):
+    _, errors = run_studies(Store("out"), {"one": study()}, workers.Silent(), 2, False)
     for error in errors.values():
         raise error
 """
-GUARDED = f'{SCRIPT}\nif __name__ == "__main__":\n    main()\n'
+GUARDED = f"""{SCRIPT}
+if __name__ == "__main__":
+    from normscope import cli
+    cli.COMMANDS["script"] = ("script", "Runs the lab above, as a command of normscope.")
+    sys.argv[1:] = ["script"]
+    cli.program()
+"""
 
 
 def start_script(code: str, folder: Path, **options: Any) -> "subprocess.Popen[str]":
     (folder / "script.py").write_text(code)
+    (folder / "torch.py").write_text(TORCH)
     places = [str(Path(__file__).parents[3]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))}
     return subprocess.Popen([sys.executable, "script.py"], cwd=folder, env=environment, text=True, **options)
@@ -201,7 +214,7 @@ def test_workers_exit_when_the_lab_is_killed(tmp_path: Path) -> None:
     run.wait(timeout=100)
     while living(run.pid):
         assert time.monotonic() < deadline
-        time.sleep(0.1)
+        time.sleep(0.02)
     with locked(tmp_path / "out"):
         pass  # the next lab may begin
 
@@ -212,24 +225,30 @@ def wait_for_trials(run: "subprocess.Popen[Any]", folder: Path, trials: int) -> 
     while len(list(folder.glob("trials/*.json"))) < trials:
         assert run.poll() is None
         assert time.monotonic() < deadline
-        time.sleep(0.1)
+        time.sleep(0.02)
     return deadline
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="it looks for processes in /proc")
-def test_ctrl_c_ends_all_workers_and_keeps_finished_trials(tmp_path: Path) -> None:
-    # Many short trials: the first is soon done, the last is not.
-    command = [sys.executable, "-m", "normscope", "lab", "run", "variance-by-depth", "--seeds", "900"]
-    options = ["--workers", "2", "--out", str(tmp_path)]
-    run = subprocess.Popen([*command, *options], stderr=subprocess.DEVNULL, start_new_session=True)
-    deadline = wait_for_trials(run, tmp_path, 2)
+@pytest.mark.parametrize("lab", chiefly(["script"], ["claim"]))
+def test_ctrl_c_ends_all_workers_and_keeps_finished_trials(tmp_path: Path, lab: str) -> None:
+    out = tmp_path / "out"
+    if lab == "script":
+        run = start_script(GUARDED, tmp_path, stderr=subprocess.PIPE, start_new_session=True)
+    else:  # many short trials: the first is soon done, the last is not
+        command = [sys.executable, "-m", "normscope", "lab", "run", "variance-by-depth", "--seeds", "900"]
+        options = ["--workers", "2", "--out", str(out)]
+        run = subprocess.Popen([*command, *options], stderr=subprocess.PIPE, text=True, start_new_session=True)
+    deadline = wait_for_trials(run, out, 2)
     os.killpg(run.pid, signal.SIGINT)  # as a terminal does it: to all of them
-    assert run.wait(timeout=100) == 130
+    _, errors = run.communicate(timeout=100)
+    assert run.returncode == 130
+    assert lab == "claim" or errors == ""
     while living(run.pid):
         assert time.monotonic() < deadline
-        time.sleep(0.1)
-    assert len(list(tmp_path.glob("trials/*.json"))) >= 2
-    assert not list(tmp_path.glob("claims/*.json"))
+        time.sleep(0.02)
+    assert len(list(out.glob("trials/*.json"))) >= 2
+    assert not list(out.glob("claims/*.json"))
 
 
 def living(group: int) -> list[str]:
