@@ -22,6 +22,7 @@ ARGUMENTS = [
     "--no-first-run",
     "--use-angle=swiftshader",  # WebGL without a GPU
     "--enable-unsafe-swiftshader",
+    "--disable-gpu-compositing",  # only WebGL: drawing the whole page as if on a GPU takes most of the time
 ]
 
 

@@ -4,6 +4,7 @@ import base64
 import dataclasses
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from normscope.models.presets import preset
 from normscope.runs.run import Run
 from normscope.training.recipes import dial
 from tests.exporting import golden
-from tests.training.small_run import new_run
+from tests.studio.serving import RUN
 
 TEMPLATE = b"""<title>@@title@@</title>
 <script type="application/json" id="model">@@model@@</script>
@@ -38,10 +39,8 @@ SMALL: dict[str, Any] = {"vocab_size": 257, "context": 8, "depth": 2, "width": 1
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    folder = tmp_path_factory.mktemp("export")
-    created = new_run(folder, steps=2, save_every=1, eval_every=1)
-    normscope.resume(created.folder, quiet=True)
-    return Run.open(created.folder)
+    """A copy of a committed run: 4 of 8 steps are done."""
+    return Run.open(shutil.copytree(RUN, tmp_path_factory.mktemp("export") / "run"))
 
 
 @pytest.fixture(autouse=True)
@@ -82,9 +81,9 @@ def test_only_the_weights_of_layers_are_rounded(run: Run) -> None:
 
 
 def test_the_page_says_what_the_run_is(run: Run, tmp_path: Path) -> None:
-    content = content_of(normscope.export(run.folder, checkpoint=2, out=tmp_path / "page.html"))
+    content = content_of(normscope.export(run.folder, checkpoint=4, out=tmp_path / "page.html"))
     facts = content["facts"]
-    assert (facts["name"], facts["step"], facts["steps"]) == ("run", 2, 2)
+    assert (facts["name"], facts["step"], facts["steps"]) == ("run", 4, 8)
     assert facts["parameters"] == run.config.model.parameter_count()
     assert 0 < facts["loss"] < 10
     assert content["weights"] == "int8"

@@ -45,3 +45,9 @@ def client_of(studio: Studio) -> TestClient:
 def client(studio: Studio, page: Path) -> Iterator[TestClient]:
     with client_of(studio) as client:
         yield client
+
+
+@pytest.fixture
+def torch_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that the test starts use torch's kernels: loading or compiling ours takes longer than training."""
+    monkeypatch.setenv("NORMSCOPE_KERNELS", "torch")

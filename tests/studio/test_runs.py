@@ -166,6 +166,7 @@ def test_resume_refuses_what_has_no_effect(studio: Studio, monkeypatch: pytest.M
         runs.stop(studio, RunRequest("small"))
 
 
+@pytest.mark.usefixtures("torch_kernels")
 def test_a_run_is_extended_and_stopped_in_a_process_of_its_own(copied: Studio) -> None:
     """Its events arrive while it trains, and it saves when it is stopped."""
     runs.resume(copied, ResumeRequest("small", 100_000))
@@ -191,6 +192,7 @@ def test_a_run_is_extended_and_stopped_in_a_process_of_its_own(copied: Studio) -
     assert run["step"] > 4
 
 
+@pytest.mark.usefixtures("torch_kernels")
 def test_the_output_of_a_run_that_fails_is_shown(copied: Studio) -> None:
     stored = uploads.store(copied, b"too short")
     runs.start(copied, StartRequest("new", text=stored["name"], depth=1))

@@ -1,8 +1,14 @@
 """Signals end the server only after it has stopped what the page started."""
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
+
+from normscope.studio import server
+from normscope.studio.state import Studio
 
 # In a process of its own: the server's event loop needs the main thread, where a browser's may be running already.
 CODE = """
@@ -32,6 +38,26 @@ print("stopped twice")
 """
 
 
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_the_handlers_of_signals_stop_the_server(name: str, page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    number, closed, handled = getattr(signal, name), list[Studio](), list[bool]()
+    monkeypatch.setattr(Studio, "close", lambda state: closed.append(state))
+    before = signal.getsignal(number)
+    one = server.StudioServer(page / "runs")
+
+    def serve(sockets: object) -> None:
+        assert signal.getsignal(number) != before  # otherwise the signal would end the tests
+        signal.raise_signal(number)
+        handled.append(one._server.should_exit)
+
+    monkeypatch.setattr(one._server, "run", serve)
+    one.run()
+    assert handled == [True]
+    assert closed == [one.state]
+    assert signal.getsignal(number) == before
+
+
+@pytest.mark.exhaustive
 def test_a_signal_stops_the_jobs(tmp_path: Path) -> None:
     command = [sys.executable, "-c", CODE]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)

@@ -62,6 +62,7 @@ def test_runs_are_compared(studio_page: Any, studio: StudioServer) -> None:
     assert accessibility_problems(studio_page) == []
 
 
+@pytest.mark.usefixtures("torch_kernels")
 def test_a_run_is_started_on_an_uploaded_text_and_finishes(studio_page: Any, studio: StudioServer) -> None:
     page = studio_page
     open_tab(page, "runs")
