@@ -17,6 +17,7 @@ from normscope.runs.run import Run
 from normscope.runs.xray_snapshots import layer_signal, take_xray
 from normscope.training.config import TrainConfig
 from normscope.training.loop import train_run
+from tests.pairs import every_value
 from tests.support import random_tokens, scramble
 from tests.training.small_run import last_sums, new_run
 
@@ -48,8 +49,7 @@ def _rms(tensor: Tensor) -> float:
     return tensor.square().mean().sqrt().item()
 
 
-@pytest.mark.parametrize("name", PRESETS)
-@pytest.mark.parametrize("wiring", ["pre", "post", "sandwich", "parallel", "single", "none"])
+@every_value(name=list(PRESETS), wiring=["pre", "post", "sandwich", "parallel", "single", "none"])
 def test_every_preset_has_a_signal(name: str, wiring: str) -> None:
     model = GPT(preset(name, **SIZES, wiring=wiring))
     scramble(model, scale=0.1)
@@ -104,7 +104,7 @@ def new_folder(folder: Path, name: str) -> Path:
 
 
 def trained(folder: Path, **settings: Any) -> Run:
-    run = new_run(folder, steps=5, eval_every=0, **settings)
+    run = new_run(folder, **{"steps": 5, "eval_every": 0, **settings})
     assert train_run(run) == "done"
     return run
 
@@ -169,10 +169,10 @@ def test_resuming_from_an_earlier_step_drops_later_snapshots(tmp_path: Path) -> 
 
 
 def test_a_finding_is_reported_once_even_after_a_resume(tmp_path: Path) -> None:
-    wild: dict[str, Any] = {"xray_every": 1, "matrix_lr": 3.0, "lr": 1.0}
+    wild: dict[str, Any] = {"steps": 3, "eval_every": 0, "xray_every": 1, "matrix_lr": 3.0, "lr": 1.0}
     uninterrupted = trained(new_folder(tmp_path, "uninterrupted"), **wild)
-    broken = new_run(new_folder(tmp_path, "broken"), steps=5, eval_every=0, **wild)
-    train_run(broken, until=3)
+    broken = new_run(new_folder(tmp_path, "broken"), **wild)
+    train_run(broken, until=2)
     train_run(broken)
     told = [
         [event["text"] for event in read_metrics(run.metrics) if event["kind"] == "notice"]

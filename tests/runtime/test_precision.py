@@ -1,7 +1,10 @@
 """The dtype of matrix products: the safe default, and bfloat16 only if a probe shows that it works."""
 
+import json
 import subprocess
 from collections.abc import Iterator
+from contextlib import redirect_stdout
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,6 +13,7 @@ from normscope.errors import ConfigError
 from normscope.runtime import precision
 from normscope.runtime.precision import BFloat16Probe, choose_precision, probe_bfloat16
 from normscope.training.config import TrainConfig
+from tests.training.forked import start_forked
 
 CPU = torch.device("cpu")
 
@@ -24,7 +28,24 @@ def test_a_cpu_uses_float32_without_a_probe(wanted: str, monkeypatch: pytest.Mon
         assert not torch.is_autocast_enabled("cpu")
 
 
-@pytest.mark.slow
+def run_probe(path: str) -> None:
+    with open(path, "w") as file, redirect_stdout(file):
+        exec(precision._PROBE, {})
+
+
+def test_the_probe_times_both_dtypes(tmp_path: Path) -> None:
+    """In a process of its own, which a CPU without bfloat16 may end with a signal."""
+    process = start_forked(run_probe, str(tmp_path / "times.json"))
+    process.join(120)
+    assert process.exitcode is not None
+    assert process.exitcode <= 0
+    if process.exitcode == 0:
+        times = json.loads((tmp_path / "times.json").read_text())
+        assert set(times) == {"float32", "bfloat16"}
+        assert min(times.values()) > 0
+
+
+@pytest.mark.exhaustive  # the others have the probe and the process that runs it, one by one
 def test_bfloat16_is_probed_in_a_subprocess() -> None:
     """Whatever this machine can do: this process lives, and the choice follows from what was found."""
     probe = probe_bfloat16()
