@@ -169,10 +169,10 @@ def test_resuming_from_an_earlier_step_drops_later_snapshots(tmp_path: Path) -> 
 
 
 def test_a_finding_is_reported_once_even_after_a_resume(tmp_path: Path) -> None:
-    wild: dict[str, Any] = {"steps": 3, "eval_every": 0, "xray_every": 1, "matrix_lr": 3.0, "lr": 1.0}
+    wild: dict[str, Any] = {"steps": 4, "eval_every": 0, "xray_every": 1, "matrix_lr": 3.0, "lr": 1.0}
     uninterrupted = trained(new_folder(tmp_path, "uninterrupted"), **wild)
     broken = new_run(new_folder(tmp_path, "broken"), **wild)
-    train_run(broken, until=2)
+    train_run(broken, until=3)
     train_run(broken)
     told = [
         [event["text"] for event in read_metrics(run.metrics) if event["kind"] == "notice"]
