@@ -56,7 +56,7 @@ def shared_page(browser: Any, studio: StudioServer) -> Iterator[tuple[Any, list[
 
 @pytest.fixture
 def studio_page(shared_page: tuple[Any, list[str]]) -> Iterator[Any]:
-    """The shared page. A tab that is left forgets what was chosen in it, so every test finds the tabs as new."""
+    """The shared page. Most tabs forget what was chosen in them when they are left, so tests find them as new."""
     page, problems = shared_page
     yield page
     found = problems.copy()
@@ -75,7 +75,7 @@ def leave(page: Any) -> None:
         page.set_viewport_size(DESKTOP)
     if page.evaluate("() => matchMedia('(prefers-color-scheme: dark)').matches"):
         page.emulate_media(color_scheme="light")
-    if page.evaluate("() => localStorage.length"):  # the language and the theme
+    if "#runs" in page.url or page.evaluate("() => localStorage.length"):  # open runs, the language, the theme
         page.evaluate("() => localStorage.clear()")
         page.reload()
     other_tab = "lab" if page.url.endswith("#xray") else "xray"

@@ -99,13 +99,21 @@ export function feedOf(name: string): Signal<RunData> {
 }
 
 /** Follows a run while it is on the page; `session` changes when the run starts again. Shows nothing itself. */
-export function Follow({ name, session }: { name: string; session: string }) {
+export function Follow({ name, session, onEnd }: { name: string; session: string; onEnd: () => void }) {
   useEffect(() => {
     const feed = feedOf(name), abort = new AbortController();
     const request = () => ({ run: name, position: feed.peek().position });
-    follow<FollowItem>("runs/follow", request, (item) => (feed.value = receive(feed.peek(), item)), abort.signal).catch((error) => {
-      if (!abort.signal.aborted) feed.value = { ...feed.peek(), error, training: false };
-    });
+    let trained = false;
+    const add = (item: FollowItem) => {
+      trained ||= item.training;
+      feed.value = receive(feed.peek(), item);
+    };
+    follow<FollowItem>("runs/follow", request, add, abort.signal).then(
+      () => trained && onEnd(),
+      (error) => {
+        if (!abort.signal.aborted) feed.value = { ...feed.peek(), error, training: false };
+      },
+    );
     return () => abort.abort();
   }, [name, session]);
   return null;

@@ -66,7 +66,7 @@ export default function RunsView() {
     <>
       <h1>{t("runs.title")}</h1>
       <p class="faint">{t("runs.intro")}</p>
-      {data && shown.filter((name) => isKnown(data, name)).map((name) => <Follow key={name} name={name} session={session(name)} />)}
+      {data && shown.filter((name) => isKnown(data, name)).map((name) => <Follow key={name} name={name} session={session(name)} onEnd={() => void refresh()} />)}
       <div class="runs">
         <StartForm names={data?.runs.map((run) => run.name) ?? []} onStart={(name) => (openRun(name), void refresh())} />
         <section class="panel">
