@@ -17,6 +17,7 @@ from normscope.ops.fused import attention as loops
 from normscope.ops.kernel_mode import reference_kernels
 from tests.blocks.slow_attention import slow_attention
 from tests.ops.recording import recorded
+from tests.pairs import every_pair
 from tests.support import every_refusal, randn, real_tokens, scramble
 
 WIDTH, HEADS = 16, 4
@@ -43,9 +44,7 @@ def made(**options: Any) -> Attention:
     return attention
 
 
-@every_form
-@causal_or_not
-@pytest.mark.parametrize("padded", [False, True], ids=["whole", "padded"])
+@every_pair(form=list(FORMS), causal={"causal": True, "both-ways": False}, padded={"whole": False, "padded": True})
 def test_it_is_the_three_loops(form: str, causal: bool, padded: bool) -> None:
     attention, x = made(causal=causal, **FORMS[form]), randn(2, 7, WIDTH)
     mask = real_tokens([7, 4], 7) if padded else None

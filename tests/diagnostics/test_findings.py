@@ -10,6 +10,7 @@ from hypothesis import given
 from normscope.diagnostics.findings import SEVERITIES, Finding, find
 from normscope.diagnostics.record import LossRecord, ModuleRecord, ParameterRecord, StepRecord, XrayRecord
 from normscope.diagnostics.tensor_stats import AttentionStats, NormStats, ResidualJoin, TensorStats, UnitStats
+from tests.support import few_examples
 
 
 def signal(rms: float = 1.0, count: int = 1000, non_finite: float = 0.0) -> TensorStats:
@@ -366,6 +367,7 @@ records = st.builds(
 )
 
 
+@few_examples
 @given(records)
 def test_no_record_makes_them_fail(made: XrayRecord) -> None:
     found = find(made)

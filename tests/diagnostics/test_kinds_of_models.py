@@ -1,7 +1,9 @@
 """Models that others write: checkpoints, compilation, several processes, odd outputs, shared parts."""
 
 import dataclasses
-import subprocess
+import json
+import multiprocessing
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -66,22 +68,27 @@ def test_a_compiled_model_is_seen_as_it_is_written(way: str) -> None:
     torch.testing.assert_close(compiled(inputs), before)
 
 
+def take_xray_under_ddp(folder: Path) -> None:
+    store = f"file://{folder}/store"
+    torch.distributed.init_process_group("gloo", init_method=store, rank=0, world_size=1)
+    model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(4, 4), nn.ReLU()))
+    with normscope.xray(model) as x:
+        model(torch.randn(3, 4)).sum().backward()
+    ran = [module.name for module in x.record.ran]
+    found = [ran, x.record["0"].parameters[0].gradient is not None, x.record.notices[0]]
+    (folder / "found.json").write_text(json.dumps(found))
+    os._exit(0)
+
+
 def test_under_ddp(tmp_path: Path) -> None:
     """In a process of its own, which ends at once: to take Gloo's threads down can wait for ever for Python's lock."""
-    code = f"""
-import os, torch, normscope
-from torch import nn
-torch.distributed.init_process_group("gloo", init_method="file://{tmp_path}/store", rank=0, world_size=1)
-model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(4, 4), nn.ReLU()))
-with normscope.xray(model) as x:
-    model(torch.randn(3, 4)).sum().backward()
-print([module.name for module in x.record.ran], x.record["0"].parameters[0].gradient is not None, flush=True)
-print(x.record.notices[0], flush=True)
-os._exit(0)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    ran, notice = done.stdout.splitlines()
-    assert ran == "['', '0', '1'] True", done.stderr
+    multiprocessing.set_forkserver_preload(["tests.training.warm_run"])  # as other tests, which share the server
+    process = multiprocessing.get_context("forkserver").Process(target=take_xray_under_ddp, args=(tmp_path,))
+    process.start()
+    process.join(120)
+    assert process.exitcode == 0
+    ran, has_gradient, notice = json.loads((tmp_path / "found.json").read_text())
+    assert (ran, has_gradient) == (["", "0", "1"], True)
     assert "this process" in notice
 
 

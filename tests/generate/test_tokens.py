@@ -29,9 +29,9 @@ PROMPTS = [[3], [1, 2, 3, 4, 5], [28, 0] * 8, [7] * 11]
 def test_tokens_match_uncached_forward_passes(form: str, sampling: str) -> None:
     """With the cache, past the context (of 16), several prompts at once: as one token after the other from scratch."""
     model = writer(form).eval()
-    found = generate_tokens(model, PROMPTS, max_new_tokens=24, config=SAMPLINGS[sampling], seed=11)
+    found = generate_tokens(model, PROMPTS, max_new_tokens=18, config=SAMPLINGS[sampling], seed=11)
     for prompt, text in zip(PROMPTS, found, strict=True):
-        assert text.tokens == slow_continuation(model, prompt, 24, SAMPLINGS[sampling], seed=11)
+        assert text.tokens == slow_continuation(model, prompt, 18, SAMPLINGS[sampling], seed=11)
         assert text.finish_reason == "length"
 
 
@@ -48,10 +48,10 @@ def test_greedy_decoding_matches_argmax() -> None:
 def test_prompts_of_any_length_even_beyond_the_context(lengths: list[int], batch_size: int) -> None:
     model, sampling = writer("nanochat").eval(), GenerationConfig()
     prompts = [[(7 * i + length) % VOCABULARY for i in range(length)] for length in lengths]
-    found = generate_tokens(model, prompts, max_new_tokens=12, batch_size=batch_size)
+    found = generate_tokens(model, prompts, max_new_tokens=7, batch_size=batch_size)
     for prompt, text in zip(prompts, found, strict=True):
-        assert text.tokens == slow_continuation(model, prompt, 12, sampling)
-        assert len(text.notices) == (len(prompt) > CONTEXT) + (len(prompt) + 12 > CONTEXT)
+        assert text.tokens == slow_continuation(model, prompt, 7, sampling)
+        assert len(text.notices) == (len(prompt) > CONTEXT) + (len(prompt) + 7 > CONTEXT)
 
 
 def test_samples_differ_and_do_not_depend_on_their_number() -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from normscope.render.chart import MAX_POINTS, Chart, ChartLine, draw_chart
 from normscope.render.chart_svg_file import chart_file
+from tests.pairs import every_value
 
 seeded = settings(derandomize=True, deadline=None)
 anything = st.floats(-1e12, 1e12) | st.just(math.nan) | st.just(math.inf)
@@ -49,9 +50,11 @@ def test_any_numbers_stay_in_the_frame(ys: list[float], log_x: bool, log_y: bool
         assert 0 <= float(text.attrib["y"]) <= 240
 
 
-@pytest.mark.parametrize("log_x", [False, True])
-@pytest.mark.parametrize("unknown", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("count", [3, 2 * MAX_POINTS])
+@every_value(
+    unknown={"nan": math.nan, "inf": math.inf, "-inf": -math.inf},
+    log_x={"linear": False, "log": True},
+    count={"few": 3, "many": 2 * MAX_POINTS},
+)
 def test_a_point_without_a_finite_x_is_left_out(unknown: float, log_x: bool, count: int) -> None:
     known = [(float(x), 2.0 * x) for x in range(1, count)]
     with_unknown = [known[0], (unknown, 3.0), *known[1:]]

@@ -16,7 +16,7 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from tests.accuracy import assert_no_less_accurate, assert_rounded_once, ulp
 from tests.blocks.norm.cases import CASES, CASES_BY_NAME, MODES, Case, randn
-from tests.pairs import every_pair
+from tests.pairs import every_value
 
 
 def _far_off(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
@@ -76,7 +76,8 @@ def _run(layer: Callable[[Tensor], Tensor], module: nn.Module, x: Tensor, grad: 
     return {name: value.double().clone() for name, value in found.items() if value is not None}
 
 
-@every_pair(
+# Every combination of type, input and mode is there once; each kind of layer has several cases.
+@every_value(
     case=CASES_BY_NAME,
     dtype={"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16},
     hard=HARD.keys(),
@@ -111,7 +112,7 @@ def test_the_exact_form_is_torchs_in_float64() -> None:
         torch.testing.assert_close(exact, peer(x), rtol=1e-11, atol=1e-11)
 
 
-@every_pair(case=CASES_BY_NAME, bad={"nan": math.nan, "inf": math.inf, "minus-inf": -math.inf}, training=MODES)
+@every_value(case=CASES_BY_NAME, bad={"nan": math.nan, "inf": math.inf, "minus-inf": -math.inf}, training=MODES)
 def test_nan_where_torch_has_nan(case: Case, bad: float, training: bool) -> None:
     ours, peer = case.pair()
     ours.train(training)

@@ -9,7 +9,18 @@ from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
 import normscope as ns
-from tests.blocks.norm.cases import TOLERANCE, Case, close, close_states, close_step, every_case, mostly_on, randn
+from tests.blocks.norm.cases import (
+    CASES_BY_NAME,
+    TOLERANCE,
+    Case,
+    close,
+    close_states,
+    close_step,
+    every_case,
+    mostly_on,
+    randn,
+)
+from tests.pairs import every_value
 
 pytestmark = mostly_on("fused")
 
@@ -104,8 +115,7 @@ def test_reset_running_stats_forgets(case: Case) -> None:
     close_states(ours, peer, 0.0)
 
 
-@every_case
-@pytest.mark.parametrize("move", ["half", "bfloat16", "double", "to"])
+@every_value(case=CASES_BY_NAME, move=["half", "bfloat16", "double", "to"])
 def test_moving_to_another_type(case: Case, move: str) -> None:
     ours, peer = case.pair(torch.float32)
     for module in (ours, peer):

@@ -19,7 +19,7 @@ from tests.blocks.norm.cases import (
     close_step,
     every_case,
 )
-from tests.pairs import every_pair
+from tests.pairs import every_pair, every_value
 
 
 def _channels_last(x: Tensor) -> Tensor:
@@ -56,8 +56,7 @@ def test_bfloat16_input_with_float32_parameters(case: Case) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Mismatch dtype between input and weight:UserWarning")
-@every_case
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@every_value(case=CASES_BY_NAME, dtype={"float32": torch.float32, "bfloat16": torch.bfloat16})
 def test_autocast(case: Case, dtype: torch.dtype) -> None:
     ours, peer = case.pair(torch.float32)
     for training in (True, False):

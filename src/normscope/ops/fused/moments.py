@@ -125,7 +125,7 @@ def _measure_part(part, parts, x, count, blocks, result):
                 found[MAXIMUM] = max(found[MAXIMUM], _number(maximum))
                 mean = _sum(float32_at(at), n) / n
                 second, third, fourth = _powers(float32_at(at), mean, n)
-            _merge(found, n - non_finite, mean, second, third, fourth)
+            _merge(found, np.float64(n - non_finite), mean, second, third, fourth)
 
 
 @compiled

@@ -26,6 +26,7 @@ from normscope.ops.fused.vector_loops import add_to, copy, fill, sum_blocks
 _workspace = stack_buffer(5 * MAX_ROWS)
 _WIDTH = 1024  # columns of long rows that are processed together
 _strip = stack_buffer(2 * _WIDTH)
+_ZERO, _ONE = np.int64(0), np.int64(1)  # numba would compile what a literal number is passed to once more for it
 
 _Arrays = namedtuple("_Arrays", "x weight mask means dy residual_grad dx workspace")
 _Options = namedtuple("_Options", "blocks rows d eps centered needs_weight_grad needs_bias_grad has_mask has_residual")
@@ -209,7 +210,7 @@ def _blocks_part(part, parts, arrays, options):
                 means = float64_at(arrays.means, i) if options.centered else zeros
                 statistics = _statistics(means, workspace, few)
                 _compute_statistics(i, count, arrays, options, statistics)
-                _write_gradients(i, count, 0, d, arrays, options, statistics, dweight, dbias)
+                _write_gradients(i, count, _ZERO, d, arrays, options, statistics, dweight, dbias)
             i += count
 
 
@@ -236,7 +237,7 @@ def backward(pool, arrays, results, options):
 def _row_statistics(i, arrays, options):
     """Return pointers to the statistics of a long row: four for each row, and a zero after those of the last."""
     means = float64_at(arrays.means, i) if options.centered else float64_at(arrays.workspace, 4 * options.rows)
-    return _statistics(means, arrays.workspace + 32 * i, 1)
+    return _statistics(means, arrays.workspace + 32 * i, _ONE)
 
 
 @compiled
@@ -244,7 +245,7 @@ def _rows_part(part, parts, arrays, options):
     """Compute the statistics of long rows."""
     for i in share(part, parts, options.rows):
         if not _is_masked(i, arrays, options):
-            _compute_statistics(i, 1, arrays, options, _row_statistics(i, arrays, options))
+            _compute_statistics(i, _ONE, arrays, options, _row_statistics(i, arrays, options))
 
 
 @compiled
@@ -261,7 +262,7 @@ def _columns_part(part, parts, arrays, results, options):
                 fill(float32_at(arrays.dx, i * d + first), np.float32(0.0), count)
             else:
                 statistics = _row_statistics(i, arrays, options)
-                _write_gradients(i, 1, first, count, arrays, options, statistics, dweight, dbias)
+                _write_gradients(i, _ONE, first, count, arrays, options, statistics, dweight, dbias)
         if results[0]:
             copy(dweight, float32_at(results[0], first), count)
         if results[1]:
