@@ -62,8 +62,9 @@ class CodeSnapshot:
         """Files of the package's loaded modules."""
         inside = f"{self._package.name}."
         modules = [module for name, module in [*sys.modules.items()] if name.startswith(inside)]
-        files = [Path(file) for module in modules if (file := getattr(module, "__file__", None))]
-        return {self._name(file) for file in files if file.is_relative_to(self._package)}
+        files = [file for module in modules if (file := getattr(module, "__file__", None))]
+        folder = f"{self._package}{os.sep}"  # strings: after every trial, hundreds of Path objects would take a while
+        return {file.removeprefix(folder).replace(os.sep, "/") for file in files if file.startswith(folder)}
 
     def _names(self, path: Path) -> list[str]:
         return sorted(map(self._name, path.rglob("*.py") if path.is_dir() else [path]))
