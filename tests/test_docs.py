@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from normscope.cli import main
+from normscope.data.prepare import prepare_stories
 from normscope.training import create_run
 from tests.cli.running import SMALL, write_text
 
@@ -42,7 +43,7 @@ def ids(path: Path) -> str:
 
 @pytest.mark.parametrize("page", PAGES, ids=ids)
 def test_python_examples_give_what_they_show(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    few = partial(create_run.prepare_stories, size_bytes=100_000, validation_bytes=5_000)
+    few = partial(prepare_stories, size_bytes=100_000, validation_bytes=5_000)
     monkeypatch.setattr(create_run, "prepare_stories", few)
     blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     torch.manual_seed(0)

@@ -24,7 +24,7 @@ few_tokens = {**sizes, "length": st.integers(2, 150)}
 """For tests that go through all of them several times."""
 
 
-@settings(seeded, max_examples=settings.default.max_examples // 3)
+@settings(seeded, max_examples=seeded.max_examples // 3)
 @given(**few_tokens, seed=st.integers(0, 2**64 - 1))
 def test_epoch_covers_adjacent_windows_once(length: int, context: int, batch: int, seed: int) -> None:
     if length < context + 1:
@@ -37,7 +37,7 @@ def test_epoch_covers_adjacent_windows_once(length: int, context: int, batch: in
         starts = starts[len(wanted) :]
 
 
-@settings(seeded, max_examples=settings.default.max_examples // 3)
+@settings(seeded, max_examples=seeded.max_examples // 3)
 @given(**few_tokens, seed=st.integers(0, 2**64 - 1))
 def test_every_start_is_used_once_per_cycle(length: int, context: int, batch: int, seed: int) -> None:
     if length < context + 1:
