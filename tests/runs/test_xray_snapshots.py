@@ -168,11 +168,12 @@ def test_resuming_from_an_earlier_step_drops_later_snapshots(tmp_path: Path) -> 
     assert run.xray_snapshots.steps() == [0, 2, 4]
 
 
-def test_a_finding_is_reported_once_even_after_a_resume(tmp_path: Path) -> None:
-    wild: dict[str, Any] = {"steps": 4, "eval_every": 0, "xray_every": 1, "matrix_lr": 3.0, "lr": 1.0}
+@pytest.mark.parametrize("pause", [2, 3])
+def test_a_finding_is_reported_once_even_after_a_resume(tmp_path: Path, pause: int) -> None:
+    wild: dict[str, Any] = {"steps": 3, "eval_every": 0, "xray_every": 1, "matrix_lr": 3.0, "lr": 1.0}
     uninterrupted = trained(new_folder(tmp_path, "uninterrupted"), **wild)
     broken = new_run(new_folder(tmp_path, "broken"), **wild)
-    train_run(broken, until=3)
+    train_run(broken, until=pause)
     train_run(broken)
     told = [
         [event["text"] for event in read_metrics(run.metrics) if event["kind"] == "notice"]
@@ -183,6 +184,10 @@ def test_a_finding_is_reported_once_even_after_a_resume(tmp_path: Path) -> None:
     assert len(set(faults)) == len(faults)
     assert others == faults
     assert "\nsee normscope xray " in next(text for text in told[0] if text.startswith("x-ray: "))
+    for step in (1, 2, 3):  # the snapshot at the pause still has the updates of the step before it
+        found, wanted = (load_record(run.xray_snapshots.path(step)) for run in (broken, uninterrupted))
+        assert [module.parameters for module in found.modules] == [module.parameters for module in wanted.modules]
+        assert found.steps == wanted.steps
 
 
 def test_a_damaged_snapshot_does_not_stop_a_run(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,7 +15,7 @@ from normscope.diagnostics.collect.session import XraySession
 from normscope.diagnostics.findings import find
 from normscope.diagnostics.findings.finding import Finding
 from normscope.diagnostics.probe import Xray
-from normscope.diagnostics.record import XrayRecord
+from normscope.diagnostics.record import ParameterRecord, StepRecord, XrayRecord
 from normscope.diagnostics.record_json import load_record, record_text
 from normscope.diagnostics.tensor_stats import TensorStats
 from normscope.errors import FileError
@@ -99,13 +99,21 @@ class UpdateWatch:
     def add_to(self, record: XrayRecord) -> XrayRecord:
         """Return the record with the measured updates."""
         parts = dict(self._model.named_modules())
-        modules = []
-        for module in record.modules:
-            of_module = self._weights.of(parts[module.name], module.name) if module.parameters else ()
-            updates = {p.name: {field: getattr(p, field) for field in _UPDATE_FIELDS} for p in of_module}
-            weights = tuple(dataclasses.replace(p, **updates[p.name]) for p in module.parameters)
-            modules.append(dataclasses.replace(module, parameters=weights))
-        return dataclasses.replace(record, modules=tuple(modules), steps=tuple(self._weights.steps))
+        parameters = {m.name: self._weights.of(parts[m.name], m.name) for m in record.modules if m.parameters}
+        return _with_updates(record, parameters, self._weights.steps)
+
+
+def _with_updates(
+    record: XrayRecord, parameters: Mapping[str, Iterable[ParameterRecord]], steps: Iterable[StepRecord]
+) -> XrayRecord:
+    """Return the record with the updates of these parameters, which are grouped by module name."""
+    modules = []
+    for module in record.modules:
+        measured = parameters.get(module.name, ())
+        updates = {p.name: {field: getattr(p, field) for field in _UPDATE_FIELDS} for p in measured}
+        weights = tuple(dataclasses.replace(p, **updates.get(p.name, {})) for p in module.parameters)
+        modules.append(dataclasses.replace(module, parameters=weights))
+    return dataclasses.replace(record, modules=tuple(modules), steps=tuple(steps))
 
 
 class XraySnapshots:
@@ -130,10 +138,23 @@ class XraySnapshots:
         names = [re.fullmatch(r"step-([0-9]{6,15})\.json", name) for name in self._folder.names()]
         return sorted(int(name[1]) for name in names if name)
 
-    def save(self, step: int, record: XrayRecord, reported: set[str]) -> Iterator[str]:
-        """Save a snapshot; yields a notice for each kind of problem not yet in `reported`, and adds it there."""
+    def save(self, step: int, record: XrayRecord) -> None:
+        """Save a snapshot."""
         self._folder.create()
         self._folder.write(self.path(step).name, record_text(record).encode())
+
+    def with_saved_updates(self, step: int, record: XrayRecord) -> XrayRecord:
+        """Return the record of a resumed run with the updates in the snapshot that was saved before the run stopped."""
+        if not self._folder.has(self.path(step).name):
+            return record
+        try:
+            saved = load_record(self.path(step))
+        except FileError:
+            return record
+        return _with_updates(record, {module.name: module.parameters for module in saved.modules}, saved.steps)
+
+    def new_problems(self, step: int, record: XrayRecord, reported: set[str]) -> Iterator[str]:
+        """Yield a notice for each kind of problem not yet in `reported`, and add it there."""
         kinds: dict[str, list[Finding]] = {}
         for finding in _problems(record):
             kinds.setdefault(finding.name, []).append(finding)

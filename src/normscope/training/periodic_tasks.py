@@ -7,6 +7,7 @@ from dataclasses import asdict
 import torch
 
 from normscope.data.batches import windows
+from normscope.diagnostics.record import XrayRecord
 from normscope.generate.text import generate_text
 from normscope.runs.events import NoticeEvent, SampleEvent, SignalEvent, ValidationEvent
 from normscope.runs.xray_snapshots import layer_signal, take_xray
@@ -29,11 +30,13 @@ def run_due_tasks(session: TrainingSession) -> None:
     def is_due(every: int) -> bool:
         return is_end or (every > 0 and step > 0 and step % every == 0)
 
-    # The checkpoint first: a killed run resumes there and repeats the tasks after it.
+    is_signal_due = step in {round(fraction * config.steps) for fraction in SIGNAL_FRACTIONS}
+    record = take_due_xray(session) if is_signal_due or config.is_xray_due(step) else None
+    # The checkpoint before everything that emits events: a killed run resumes there and emits them again.
     if is_due(config.save_every):
         session.save()
-    if step in {round(fraction * config.steps) for fraction in SIGNAL_FRACTIONS} or config.is_xray_due(step):
-        xray(session)
+    if record is not None:
+        report_xray(session, record)
     if is_due(config.eval_every):
         validate(session)
     if is_due(config.sample_every):
@@ -68,15 +71,28 @@ def sample(session: TrainingSession) -> None:
     session.events.emit(SampleEvent(session.step, text.prompt, text.text))
 
 
-def xray(session: TrainingSession) -> None:
-    """Take an x-ray on the first validation windows, the same at every step: of the layers, or a whole snapshot."""
-    step, is_snapshot = session.step, session.config.is_xray_due(session.step)
+def take_due_xray(session: TrainingSession) -> XrayRecord:
+    """X-ray the first validation windows, the same at every step: only the layers, or a whole snapshot, which is saved.
+
+    A snapshot is saved before the checkpoint, since it has the updates of the last step. A resumed run doesn't repeat
+    that step.
+    """
+    step, is_snapshot, snapshots = session.step, session.config.is_xray_due(session.step), session.run.xray_snapshots
     batch = next(windows(session.corpus.validation, session.context, XRAY_WINDOWS))
     inputs, targets = (torch.from_numpy(tokens).to(session.device) for tokens in batch)
     label = f"{session.run.folder.name} step {step}"
     record = take_xray(session.model, inputs, targets, label=label, step=step, only_layers=not is_snapshot)
-    session.events.emit(SignalEvent(step, layer_signal(record)))
     if is_snapshot:
-        record = record if session.update_watch is None else session.update_watch.add_to(record)
-        for text in session.run.xray_snapshots.save(step, record, session.reported_findings):
+        watch = session.update_watch
+        record = snapshots.with_saved_updates(step, record) if watch is None else watch.add_to(record)
+        snapshots.save(step, record)
+    return record
+
+
+def report_xray(session: TrainingSession, record: XrayRecord) -> None:
+    """Emit the signal per layer, and a notice for each new kind of problem that a snapshot shows."""
+    step, snapshots = session.step, session.run.xray_snapshots
+    session.events.emit(SignalEvent(step, layer_signal(record)))
+    if session.config.is_xray_due(step):
+        for text in snapshots.new_problems(step, record, session.reported_findings):
             session.events.emit(NoticeEvent(step, text))
