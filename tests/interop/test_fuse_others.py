@@ -148,13 +148,14 @@ def test_fused_norms_follow_a_change_of_dtype() -> None:
             assert (y - wanted).abs().max() < 0.03
 
 
-def test_it_compiles() -> None:
+@pytest.mark.parametrize("backend", chiefly(["eager"], ["aot_eager"]))
+def test_it_compiles(backend: str) -> None:
     norm = OtherNorm(foreign.rms_with_setting, "scale", my_epsilon=1e-4)
     scramble(norm)
     x = randn(2, 3, 16, dtype=torch.float32)
     wanted = norm(x)
     normscope.fuse(norm)
-    compiled = torch.compile(norm, backend="eager", fullgraph=True)
+    compiled = torch.compile(norm, backend=backend, fullgraph=True)
     assert (compiled(x) - wanted).abs().max() < 1e-5
 
 
