@@ -39,7 +39,7 @@ def write(*arguments: Any, **settings: Any) -> Any:
 
 
 def paths(name: str, read: Any) -> list[Refusal]:
-    wrong = ((5, "is given as a path, a str or a Path, but got 5"), (LONG, "too long"), (NUL, "NUL character"))
+    wrong = ((5, "must be a path (str or Path), but got 5"), (LONG, "too long"), (NUL, "cannot contain NUL"))
     return [(f"{name}-{i}", NormscopeError, words, partial(read, value)) for i, (value, words) in enumerate(wrong)]
 
 
@@ -66,7 +66,12 @@ WRITING: list[Refusal] = [
     ),
     ("no-tokenizer", NormscopeError, "tokenizer must be a Tokenizer", lambda: write(model(), "x", "he")),
     ("larger-tokenizer", NormscopeError, "but the model has vocab_size=3", lambda: write(model(3), LETTERS, "he")),
-    ("smaller-tokenizer", NormscopeError, "more than padding explains", lambda: write(model(65), LETTERS, "he")),
+    (
+        "smaller-tokenizer",
+        NormscopeError,
+        "a difference too large for padding",
+        lambda: write(model(65), LETTERS, "he"),
+    ),
     ("stop-tensor", NormscopeError, "stop must be a list of strings", lambda: write(stop=torch.tensor(1.0))),
     ("meta", NormscopeError, "the meta device", lambda: write(model().to("meta"), LETTERS, "he")),
     (
@@ -122,7 +127,7 @@ TENSORS: list[Refusal] = [
 TRAINING: list[Refusal] = [
     ("run", NormscopeError, "train_run expects a Run, but got 'x'", lambda: train_run("x")),  # type: ignore[arg-type]
     ("proof", NormscopeError, "expects a Run, but got 'x'", lambda: verify_resume("x")),  # type: ignore[arg-type]
-    ("recipe", NormscopeError, "is made from a Recipe", lambda: create_run("r", [], "dial")),  # type: ignore[arg-type]
+    ("recipe", NormscopeError, "expects a Recipe", lambda: create_run("r", [], "dial")),  # type: ignore[arg-type]
     ("model", NormscopeError, "model=5 must be", lambda: create_run("r", [], recipe("dial"), model=5)),  # type: ignore[arg-type]
     (
         "setting",

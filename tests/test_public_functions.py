@@ -119,7 +119,7 @@ def test_nothing_to_compare_is_refused_before_a_folder_is_made(tmp_path: Path) -
         ("draw_target", ["vit", (2, 3, "x", 5)], {}),
         ("draw_target", ["gpt2"], {"model": 3}),
         ("draw_target", ["gpt2"], {"model": {5: 3}}),
-        ("draw_target", ["gpt2"], {"inside": "yes"}),
+        ("draw_target", ["gpt2"], {"expand": "yes"}),
         ("draw_block", [[]], {}),
         ("draw_block", ["gpt2", (2, 8, 16)], {"model": {"heads": "x"}}),
         *(("xray_target", [target], {}) for target in (None, ["gpt2"], "x\0", "x" * 5000)),

@@ -46,7 +46,7 @@ from normscope.generate.tokens import generate_tokens as generate_tokens
 from normscope.inspection.attention_maps import attention_maps as attention_maps
 from normscope.inspection.draw import draw_block as draw_block
 from normscope.inspection.draw import draw_target as draw_target
-from normscope.inspection.residual_lens import residual_lens as residual_lens
+from normscope.inspection.logit_lens import logit_lens as logit_lens
 from normscope.inspection.xray import XrayConfig as XrayConfig
 from normscope.inspection.xray import xray_diff as xray_diff
 from normscope.inspection.xray import xray_target as xray_target

@@ -87,12 +87,12 @@ def short_repr(value: object, longest: int = 80) -> str:
 
 def check_positive_int(**sizes: int) -> None:
     """Check that the named sizes are positive integers."""
-    _check_integers(sizes, 1, "a whole number above zero")
+    _check_integers(sizes, 1, "a positive integer")
 
 
 def check_non_negative(**counts: int) -> None:
     """Check that the named values are non-negative integers."""
-    _check_integers(counts, 0, "a whole number, zero or more")
+    _check_integers(counts, 0, "a non-negative integer")
 
 
 def _check_integers(values: dict[str, int], least: int, wanted: str) -> None:
@@ -122,13 +122,13 @@ def as_path(path: object, what: str) -> Path:
 
     >>> as_path(5, "a run")
     Traceback (most recent call last):
-    normscope.errors.DtypeError: a run is given as a path, a str or a Path, but got 5
+    normscope.errors.DtypeError: a run must be a path (str or Path), but got 5
     """
     given = os.fspath(path) if isinstance(path, os.PathLike) else path
     if not isinstance(given, str):
-        raise DtypeError(f"{what} is given as a path, a str or a Path, but got {short_repr(path)}")
+        raise DtypeError(f"{what} must be a path (str or Path), but got {short_repr(path)}")
     if "\0" in given:
-        raise FileError(f"{what} cannot be at {short_repr(given)}: a path has no NUL character\nfix: give another path")
+        raise FileError(f"{what} cannot be at {short_repr(given)}: a path cannot contain NUL\nfix: use another path")
     check_encodable(Path(os.path.abspath(given)), what)
     try:
         os.lstat(given)
@@ -140,7 +140,7 @@ def as_path(path: object, what: str) -> Path:
 
 
 def check_encodable(path: Path, what: str) -> None:
-    """Refuse a path of bytes that are no text: neither JSON nor the library that writes tensors can hold it."""
+    """Reject a path that is not valid UTF-8: JSON and safetensors cannot store it."""
     try:
         str(path).encode()
     except UnicodeEncodeError:

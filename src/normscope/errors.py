@@ -1,4 +1,4 @@
-"""Exceptions. Messages state what was got, what was expected and how to fix it.
+"""Exceptions. Messages state the actual value, the expected value and the fix.
 
 Every user error is a `NormscopeError`. Most are also a `ValueError`, so code written for torch.nn keeps working.
 """

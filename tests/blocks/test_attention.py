@@ -162,13 +162,18 @@ def ask(*shape: int, mask: Any = None) -> Any:
 
 
 @every_refusal(
-    ("heads", ConfigError, "width=16 cannot be shared among heads=3", lambda: Attention(16, 3)),
-    ("kv-heads", ConfigError, "heads=4 cannot share kv_heads=3", lambda: Attention(16, 4, kv_heads=3)),
+    ("heads", ConfigError, "width=16 is not divisible by heads=3", lambda: Attention(16, 3)),
+    ("kv-heads", ConfigError, "heads=4 is not divisible by kv_heads=3", lambda: Attention(16, 4, kv_heads=3)),
     ("no-heads", ConfigError, "heads=0 must be", lambda: Attention(16, 0)),
     ("head-size", ConfigError, "head_dim=0 must be", lambda: Attention(16, 4, head_dim=0)),
     ("window", ConfigError, "window=0 must be", lambda: Attention(16, 4, window=0)),
     ("dropout", ConfigError, "dropout=1 must be", lambda: Attention(16, 4, dropout=1)),
-    ("rotary", ConfigError, "for heads of 8, but these have 4", lambda: Attention(16, 4, rotary=Rotary(8, 4))),
+    (
+        "rotary",
+        ConfigError,
+        "rotary has head_dim=8, but attention has head_dim=4",
+        lambda: Attention(16, 4, rotary=Rotary(8, 4)),
+    ),
     ("rotary-flag", ConfigError, "rotary=True must be a Rotary", lambda: Attention(16, 4, rotary=True)),  # type: ignore[arg-type]
     ("bias", ConfigError, "bias='no' must be True or False", lambda: Attention(16, 4, bias="no")),  # type: ignore[arg-type]
     ("norm", ConfigError, "there is no norm 'rns'", lambda: Attention(16, 4, qk_norm="rns")),

@@ -42,7 +42,7 @@ def test_a_refused_call_leaves_the_cache_as_it_was() -> None:
     with torch.no_grad():
         attention(randn(2, 2, WIDTH), cache=cache)
         before = cache.keys.clone()
-        with pytest.raises(CacheError, match="room for 3 tokens, holds 2 and cannot take 2 more"):
+        with pytest.raises(CacheError, match="capacity 3 tokens, length 2, 2 new tokens"):
             attention(randn(2, 2, WIDTH), cache=cache)
     assert cache.length == 2
     assert torch.equal(cache.keys, before)
@@ -60,7 +60,7 @@ LIKE = torch.zeros(0)
 
 
 @every_refusal(
-    ("full", CacheError, "room for 10 tokens, holds 0 and cannot take 11 more", ask(tokens=11)),
+    ("full", CacheError, "capacity 10 tokens, length 0, 11 new tokens", ask(tokens=11)),
     ("batch", CacheError, r"batch, heads, head size \(2, 4, 4\), but got \(3, 4, 4\)", ask(batch=3)),
     ("heads", CacheError, r"\(2, 2, 4\), but got \(2, 4, 4\)", ask(cache=LayerCache(2, 2, 10, 4, LIKE))),
     ("head-size", CacheError, r"\(2, 4, 8\), but got", ask(cache=LayerCache(2, 4, 10, 8, LIKE))),

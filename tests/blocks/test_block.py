@@ -88,14 +88,14 @@ def ask(*shape: int, mask: Any = None) -> Any:
 
 @every_refusal(
     ("width", ConfigError, "width=0 must be", lambda: config(width=0)),
-    ("heads", ConfigError, "cannot be shared among heads=5", lambda: config(heads=5)),
+    ("heads", ConfigError, "is not divisible by heads=5", lambda: config(heads=5)),
     ("depth", ConfigError, "depth=0 must be", lambda: config(depth=0)),
     ("hidden", ConfigError, "hidden=-1 must be", lambda: config(hidden=-1)),
     ("window", ConfigError, "window=0 must be", lambda: config(window=0)),
-    ("activation", ConfigError, "no activation 'swish'", lambda: config(activation="swish")),
+    ("activation", ConfigError, "unknown activation 'swish'", lambda: config(activation="swish")),
     ("wiring", ConfigError, "no wiring 'prenorm'", lambda: config(wiring="prenorm")),
     ("wiring-list", ConfigError, "no wiring", lambda: config(wiring=["pre"])),
-    ("init", ConfigError, "no initialization 'he'", lambda: config(init="he")),
+    ("init", ConfigError, "unknown initialization 'he'", lambda: config(init="he")),
     ("dropout", ConfigError, "dropout=1.0 must be", lambda: config(dropout=1.0)),
     ("dropout-nan", ConfigError, "dropout=nan must be", lambda: config(dropout=float("nan"))),
     ("dropout-text", ConfigError, "dropout='0.1' must be", lambda: config(dropout="0.1")),
@@ -105,7 +105,7 @@ def ask(*shape: int, mask: Any = None) -> Any:
     ("bias", ConfigError, "bias='no' must be True or False", lambda: config(bias="no")),
     ("causal", ConfigError, "causal=None must be True or False", lambda: config(causal=None)),
     ("leak", ConfigError, "allow_future_leak=1 must be True or False", lambda: config(allow_future_leak=1)),
-    ("no-config", ConfigError, "a Block is made from a BlockConfig, but got 16", lambda: Block(16)),  # type: ignore[arg-type]
+    ("no-config", ConfigError, "a Block expects a BlockConfig, but got 16", lambda: Block(16)),  # type: ignore[arg-type]
     ("rotary", ConfigError, "rotary='x' must be a Rotary", lambda: Block(config(), "x")),  # type: ignore[arg-type]
     ("norm-rank-both-ways", ScopeError, r"n \[c h w\]", lambda: config(norm=NormSpec("n [c h w]"), causal=False)),
     ("norm-rank", ScopeError, r"n \[c h w\]", lambda: config(norm=NormSpec("n [c h w]"))),

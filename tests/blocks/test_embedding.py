@@ -108,7 +108,7 @@ def ask(*tokens: float, **options: Any) -> Any:
 
 
 @every_refusal(
-    ("beyond", TokenError, r"token id 7 is not in the table: Embedding\(vocab=7.* has the ids 0 to 6", ask(1, 7)),
+    ("beyond", TokenError, r"token id 7 is out of range for Embedding\(vocab=7.*: expected 0 to 6", ask(1, 7)),
     ("first", TokenError, "token id 8 is not", ask(1, 8, -3, 9)),
     ("negative", TokenError, "token id -1 is not", ask(6, -1)),
     ("renormed", TokenError, "token id 99 is not", ask(99, max_norm=1.0)),

@@ -156,7 +156,12 @@ def test_initialize_draws_what_the_constructor_would() -> None:
 
 
 @every_refusal(
-    ("unknown", ConfigError, "no initialization 'xavier'; choose one of glorot", lambda: Linear(2, 2, init="xavier")),
+    (
+        "unknown",
+        ConfigError,
+        "unknown initialization 'xavier'; choose one of glorot",
+        lambda: Linear(2, 2, init="xavier"),
+    ),
     ("not-a-name", ConfigError, "no initialization", lambda: Linear(2, 2, init=["gpt2"])),  # type: ignore[arg-type]
     ("role", ConfigError, "role='output': choose one of input", lambda: Linear(2, 2, role="output")),  # type: ignore[arg-type]
     ("depth", ConfigError, "depth=0", lambda: Linear(2, 2, depth=0)),

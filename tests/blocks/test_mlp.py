@@ -146,7 +146,12 @@ def test_the_repr_says_what_it_is() -> None:
 
 
 @every_refusal(
-    ("activation", ConfigError, "no activation 'tanh'; choose one of relu2, relu", lambda: MLP(4, activation="tanh")),
+    (
+        "activation",
+        ConfigError,
+        "unknown activation 'tanh'; choose one of relu2, relu",
+        lambda: MLP(4, activation="tanh"),
+    ),
     ("not-a-name", ConfigError, "no activation", lambda: MLP(4, activation=[])),  # type: ignore[arg-type]
     ("width", ConfigError, "width=None must be", lambda: MLP(None)),  # type: ignore[arg-type]
     ("width-with-hidden", ConfigError, "width=0 must be", lambda: MLP(0, 4)),

@@ -100,17 +100,17 @@ def turn(*shape: int, start: Any = 0) -> Any:
 
 
 @every_refusal(
-    ("odd", ConfigError, "a head has 5, an odd number", lambda: Rotary(5, 8)),
+    ("odd", ConfigError, "head_dim=5 must be even", lambda: Rotary(5, 8)),
     ("head", ConfigError, "head_dim=0 must be", lambda: Rotary(0, 8)),
     ("context", ConfigError, "context=0 must be", lambda: Rotary(4, 0)),
     ("base", ConfigError, r"rotary_base=-1\.0 must be", lambda: Rotary(4, 8, -1.0)),
     ("base-text", ConfigError, "rotary_base='a' must be", lambda: Rotary(4, 8, "a")),  # type: ignore[arg-type]
-    ("beyond", ShapeError, "position 8 was asked for, but there are 8: 0 to 7", turn(1, 9, 1, 4)),
+    ("beyond", ShapeError, "position 8 is out of range: expected 0 to 7", turn(1, 9, 1, 4)),
     ("beyond-later", ShapeError, "position 8 was asked for", turn(1, 2, 1, 4, start=7)),
     ("before", ShapeError, "position -1 was asked for", turn(1, 2, 1, 4, start=-1)),
     ("beyond-row", ShapeError, "position 8 was asked for", turn(2, 2, 1, 4, start=(0, 7))),
     ("before-row", ShapeError, "position -1 was asked for", turn(2, 2, 1, 4, start=(-1, 3))),
-    ("rows", ShapeError, "2 places to start from were given for 3 rows", turn(3, 2, 1, 4, start=(0, 1))),
+    ("rows", ShapeError, "got 2 start positions for 3 rows", turn(3, 2, 1, 4, start=(0, 1))),
     ("start-row", DtypeError, r"start=1\.5 must be a whole number", turn(2, 2, 1, 4, start=(0, 1.5))),
     ("size", ShapeError, r"tokens, heads, 4\), but got shape \(1, 2, 1, 6\)", turn(1, 2, 1, 6)),
     ("rank", ShapeError, r"got shape \(2, 4\)", turn(2, 4)),

@@ -138,5 +138,5 @@ def test_in_eval_mode_dropout_does_nothing() -> None:
 
 
 def test_an_unknown_wiring_is_refused() -> None:
-    with pytest.raises(ConfigError, match="no wiring 'prenorm'; choose one of pre, post, sandwich"):
+    with pytest.raises(ConfigError, match="unknown wiring 'prenorm'; choose one of pre, post, sandwich"):
         get_wiring("prenorm")

@@ -41,8 +41,8 @@ def test_a_config_that_cannot_fit_is_not_tried(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--recipe soup", "there is no recipe 'soup'"),
-        ("--preset gpt9", "there is no preset 'gpt9'"),
+        ("--recipe soup", "unknown recipe 'soup'"),
+        ("--preset gpt9", "unknown preset 'gpt9'"),
         ("--depth 0", "--depth 0"),
         ("--batch 0", "--batch 0"),
         ("--context -1", "--context -1"),

@@ -143,7 +143,7 @@ def test_model_of_a_checkpoint_is_drawn(tmp_path: Path, capsys: pytest.CaptureFi
     config = library.GPT2Config(vocab_size=30, n_layer=2, n_embd=16, n_head=4, n_positions=8)
     library.GPT2LMHeadModel(config).save_pretrained(tmp_path)
     capsys.readouterr()
-    assert main(["draw", "model", str(tmp_path), "--shape", "3,5", "--inside"]) == 0
+    assert main(["draw", "model", str(tmp_path), "--shape", "3,5", "--expand"]) == 0
     out = capsys.readouterr().out
     assert "× 2  blocks · Block" in out
     assert "b s h e 3×5×4×4" in out
@@ -183,7 +183,7 @@ def test_model_of_a_checkpoint_is_drawn(tmp_path: Path, capsys: pytest.CaptureFi
         ),
         (
             ["block", "--model", "activation=swigloo"],
-            f"there is no activation 'swigloo'; choose one of {', '.join(ACTIVATIONS)}\n"
+            f"unknown activation 'swigloo'; choose one of {', '.join(ACTIVATIONS)}\n"
             "fix: change the sizes, or the settings after --model",
         ),
     ],

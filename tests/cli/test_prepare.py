@@ -89,7 +89,7 @@ def test_what_suits_the_text_is_taken_unless_told_otherwise(
 ) -> None:
     _, out, _ = typed("prepare milk.txt --out tokens", capsys)
     assert f"{open_corpus('tokens').tokenizer.vocab_size} tokens, characters\n" in out
-    assert "note: tokenizer: the " in out
+    assert "note: tokenizer: characters" in out
     _, out, _ = typed("prepare milk.txt --out more --vocab-size 260", capsys)
     assert "vocabulary            260 tokens, bpe" in out
 

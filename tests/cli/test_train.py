@@ -86,8 +86,8 @@ def test_a_prepared_folder_is_taken(in_folder: Path, capsys: pytest.CaptureFixtu
 
 
 WRONG = [
-    ("--recipe soup", "there is no recipe 'soup'; choose one of dial, sprint"),
-    ("--preset gpt9", "there is no preset 'gpt9'; choose one of gpt2, nanochat, llama"),
+    ("--recipe soup", "unknown recipe 'soup'; choose one of dial, sprint"),
+    ("--preset gpt9", "unknown preset 'gpt9'; choose one of gpt2, nanochat, llama"),
     ("--steps 0", "--steps 0 must be a whole number above zero"),
     ("--steps -5", "--steps -5"),
     ("--batch 0", "--batch 0"),

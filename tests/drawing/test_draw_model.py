@@ -40,7 +40,7 @@ def tokens() -> Tensor:
 PICTURES: dict[str, Callable[[], Drawing]] = {
     "block_nanochat": lambda: draw_block("nanochat", (8, 1024, 768), {}),
     "block_llama_parallel": lambda: draw_block("llama", (2, 64, 96), {"wiring": "parallel"}),
-    "model_gpt2": lambda: draw_preset("gpt2", None, {}, inside=False),
+    "model_gpt2": lambda: draw_preset("gpt2", None, {}, expand=False),
 }
 
 

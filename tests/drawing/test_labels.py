@@ -28,7 +28,7 @@ from tests.pairs import every_value
 )
 def test_the_label_of_a_norm(preset: str, norm: str | None, words: str) -> None:
     shallow = {} if preset == "convnet" else {"depth": 2}
-    drawing = draw_preset(preset, None, {"norm": norm, **shallow}, inside=False) if norm else whole(preset)
+    drawing = draw_preset(preset, None, {"norm": norm, **shallow}, expand=False) if norm else whole(preset)
     assert f" {words} " in drawing.text
 
 

@@ -9,7 +9,7 @@ _MEANINGS = {
     "detected": "refused with an error message",
     "harmless": "the result is bitwise correct",
     "accepted": "a valid user file without a checksum has different content",
-    "slow": "takes long because the arguments ask for it",
+    "slow": "takes long because of the given arguments",
     "traceback": "an unhandled exception",
     "silent": "a different result without an error",
     "stuck": "a killed run cannot be resumed",

@@ -16,7 +16,7 @@ OUTCOMES = ("detected", "harmless", "accepted", "slow", "traceback", "silent", "
 """Possible outcomes of a trial.
 
 detected: refused with an error message. harmless: the result is correct. accepted: a valid user file without a checksum
-has different content. slow: takes long because the arguments ask for it. traceback: an unhandled exception. silent: a
+has different content. slow: takes long because of the given arguments. traceback: an unhandled exception. silent: a
 different result without an error. stuck: a killed run cannot be resumed. unsafe: control characters in an error
 message. hang: exceeded the time limit. crash: terminated by a signal.
 """

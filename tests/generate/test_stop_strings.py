@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from normscope.errors import ConfigError, DtypeError, NormscopeError
 from normscope.generate.config import GenerationConfig
-from normscope.generate.stop_strings import StopFinder
+from normscope.generate.stop_strings import StopStringFilter
 from tests.support import every_refusal
 
 words = st.text("ab", min_size=1, max_size=4)
@@ -30,7 +30,7 @@ def by_definition(text: str, stops: tuple[str, ...]) -> tuple[str, bool]:
 @example(pieces=["ab", "ca"], stops=("abcd", "bc"))
 def test_the_result_does_not_depend_on_the_pieces(pieces: list[str], stops: tuple[str, ...]) -> None:
     text, stopped = by_definition("".join(pieces), stops)
-    finder, shown = StopFinder(stops), ""
+    finder, shown = StopStringFilter(stops), ""
     for piece in pieces:
         shown += finder.push(piece)
         assert text.startswith(shown)  # nothing that would have to be taken back
@@ -40,7 +40,7 @@ def test_the_result_does_not_depend_on_the_pieces(pieces: list[str], stops: tupl
 
 @given(text=st.text("abc", max_size=12), stops=st.lists(words, max_size=3).map(tuple))
 def test_only_a_possible_prefix_is_held_back(text: str, stops: tuple[str, ...]) -> None:
-    finder = StopFinder(stops)
+    finder = StopStringFilter(stops)
     shown = finder.push(text)
     if not finder.found:
         held = text[len(shown) :]
@@ -48,7 +48,7 @@ def test_only_a_possible_prefix_is_held_back(text: str, stops: tuple[str, ...]) 
 
 
 def test_without_stop_strings_nothing_is_held_back() -> None:
-    finder = StopFinder(())
+    finder = StopStringFilter(())
     assert [finder.push(piece) for piece in ("a", "", "bc")] == ["a", "", "bc"]
     assert finder.finish() == ""
 

@@ -94,24 +94,24 @@ def made(kind: str, given: Any) -> Callable[[], object]:
     (
         "name",
         ConfigError,
-        r"a GPT is made from a GPTConfig, but got 'gpt2'; .*preset such as gpt2\(\)",
+        r"a GPT expects a GPTConfig, but got 'gpt2'; .*preset such as gpt2\(\)",
         made("gpt", "gpt2"),
     ),
-    ("nothing", ConfigError, "a GPT is made from a GPTConfig, but got None", made("gpt", None)),
+    ("nothing", ConfigError, "a GPT expects a GPTConfig, but got None", made("gpt", None)),
     ("function", ConfigError, r"got the function gpt2; call it: gpt2\(\)", made("gpt", normscope.gpt2)),
     ("class", ConfigError, r"got the class GPTConfig; call it: GPTConfig\(...\)", made("gpt", GPTConfig)),
     ("other", ConfigError, r"got an EncoderConfig; make one with GPTConfig\(...\)", made("gpt", config("encoder"))),
     ("plain", ConfigError, "got a BlockConfig", made("gpt", config("block"))),
-    ("dict", ConfigError, "an Encoder is made from an EncoderConfig, but got a dict", made("encoder", {})),
+    ("dict", ConfigError, "an Encoder expects an EncoderConfig, but got a dict", made("encoder", {})),
     ("model", ConfigError, "got a GPT; make one with", made("encoder", GPT(config("gpt")))),
-    ("vit", ConfigError, "a ViT is made from a ViTConfig, but got 3", made("vit", 3)),
+    ("vit", ConfigError, "a ViT expects a ViTConfig, but got 3", made("vit", 3)),
     (
         "convnet",
         ConfigError,
-        "a ConvNet is made from a ConvNetConfig, but got a ViTConfig",
+        "a ConvNet expects a ConvNetConfig, but got a ViTConfig",
         made("convnet", config("vit")),
     ),
-    ("block", ConfigError, "a Block is made from a BlockConfig, but got None", made("block", None)),
+    ("block", ConfigError, "a Block expects a BlockConfig, but got None", made("block", None)),
 )
 def test_models_refuse_other_configs(error: type[NormscopeError], words: str, mistake: Any) -> None:
     with pytest.raises(error, match=words):

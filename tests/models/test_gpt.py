@@ -216,7 +216,7 @@ def ask(tokens: Any, targets: Any = None, **options: Any) -> Any:
     ("targets-list", DtypeError, "the loss takes a tensor, but got list", ask(TOKENS, [1])),
     ("targets-beyond", TokenError, "token id 40 is not", ask(TOKENS, torch.where(TOKENS > 15, 40, -1))),
     ("targets-negative", TokenError, "token id -7 is not", ask(TOKENS, torch.full_like(TOKENS, -7))),
-    ("targets-100", TokenError, "-1 for targets that do not count", ask(TOKENS, torch.full_like(TOKENS, -100))),
+    ("targets-100", TokenError, "or -1 for ignored targets", ask(TOKENS, torch.full_like(TOKENS, -100))),
     ("loss-mask", DtypeError, r"use mask.bool\(\)", ask(TOKENS, TOKENS, mask=torch.ones(2, 10).long())),
 )
 def test_invalid_arguments(error: type[NormscopeError], words: str, mistake: Any) -> None:

@@ -146,7 +146,7 @@ def filled() -> Any:
 
 
 @every_refusal(
-    ("full", CacheError, "room for 4 tokens, holds 0 and cannot take 10 more", ask(new(capacity=4))),
+    ("full", CacheError, "capacity 4 tokens, length 0, 10 new tokens", ask(new(capacity=4))),
     ("context", ShapeError, "13 tokens exceed the model's context of 10", ask(filled())),
     ("batch", CacheError, "the cache was made for batch, heads, head size", ask(new(batch=3))),
     ("heads", CacheError, "the cache was made for batch, heads, head size", ask(new(kv_heads=2))),

@@ -118,9 +118,9 @@ def go_on(count: int, **options: Any) -> Any:
 
 @every_refusal(
     ("context", ShapeError, "11 tokens exceed the model's context of 10", go_on(7)),
-    ("full", CacheError, "room for 5 tokens, holds 4 and cannot take 2 more", go_on(2, capacity=5)),
+    ("full", CacheError, "capacity 5 tokens, length 4, 2 new tokens", go_on(2, capacity=5)),
     ("length", CacheError, r"different lengths, \(4, 1\); use `lengths`", lambda: unequal()[1].length),
-    ("row", CacheError, "no row 2: there are the rows 0 to 1", lambda: unequal()[1].row(2)),
+    ("row", CacheError, "row 2 is out of range: the cache has rows 0 to 1", lambda: unequal()[1].row(2)),
     ("row-before", CacheError, "no row -1", lambda: unequal()[1].row(-1)),
     ("select", CacheError, "no row 5", lambda: unequal()[1].select([0, 5])),
     ("select-none", CacheError, "none was chosen", lambda: unequal()[1].select([])),

@@ -193,7 +193,7 @@ def setting(**overrides: Any) -> Callable[[], GPTConfig]:
 @every_refusal(
     ("misspelt", ConfigError, "no setting 'dept'; did you mean 'depth'", lambda: gpt2(dept=3)),
     ("unknown", ConfigError, "no setting 'zzz'; the settings are: ", lambda: gpt2(zzz=3)),
-    ("preset", ConfigError, "no preset 'gpt3'; choose one of gpt2, nanochat, llama", lambda: preset("gpt3")),
+    ("preset", ConfigError, "unknown preset 'gpt3'; choose one of gpt2, nanochat, llama", lambda: preset("gpt3")),
     ("preset-list", ConfigError, "no preset", lambda: preset([])),  # type: ignore[arg-type]
     ("norm", ConfigError, "no norm 'batchnorm'; give one of layer", setting(norm="batchnorm")),
     ("norm-number", ConfigError, "there is no norm 3; give one of layer", setting(norm=3)),
@@ -210,7 +210,7 @@ def setting(**overrides: Any) -> Callable[[], GPTConfig]:
     ("cap-inf", ConfigError, "logit_cap=inf must be", setting(logit_cap=math.inf)),
     ("cap-text", ConfigError, "logit_cap='15' must be", setting(logit_cap="15")),
     ("base", ConfigError, "rotary_base=0 must be", setting(rotary_base=0)),
-    ("odd-head", ConfigError, "a head has 3, an odd number", setting(width=12)),
+    ("odd-head", ConfigError, "head_dim=3 must be even", setting(width=12)),
     ("both-ways", ConfigError, "it is causal; for causal=False use an Encoder", setting(causal=False)),
 )
 def test_invalid_arguments(error: type[NormscopeError], words: str, mistake: Any) -> None:

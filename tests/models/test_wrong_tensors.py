@@ -65,9 +65,9 @@ def test_masks(layer: str) -> None:
     module = LAYERS[layer]()
     with pytest.raises(DeviceError, match=r"(?s)the mask is on meta.*on cpu.*fix: .*to\('cpu'\)"):
         module(X, mask=MASK.to("meta"))
-    with pytest.raises(DtypeError, match=r"a dense tensor is needed for the mask"):
+    with pytest.raises(DtypeError, match=r"expected a dense tensor for the mask"):
         module(X, mask=MASK.to_sparse())
-    with pytest.raises(DtypeError, match=r"a dense tensor is needed for the mask"):
+    with pytest.raises(DtypeError, match=r"expected a dense tensor for the mask"):
         module(X, mask=nested(MASK))
 
 
@@ -109,7 +109,7 @@ def test_images() -> None:
 @pytest.mark.parametrize(
     ("weight", "error", "words"),
     [
-        (torch.ones(8).to_sparse(), DtypeError, "a dense tensor is needed for the weight"),
+        (torch.ones(8).to_sparse(), DtypeError, "expected a dense tensor for the weight"),
         (torch.ones(8, device="meta"), DeviceError, "the weight is on meta"),
         (torch.ones(8) * 1j, DtypeError, "the weight must be of floats"),
         (torch.ones(8).int(), DtypeError, "the weight must be of floats"),

@@ -201,5 +201,5 @@ def test_infinite_gains_and_inputs() -> None:
 
 def test_a_setting_that_is_not_known_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NORMSCOPE_KERNELS", "off")
-    with pytest.raises(ConfigError, match="NORMSCOPE_KERNELS='off' in the environment is not known; choose one of"):
+    with pytest.raises(ConfigError, match="invalid environment variable NORMSCOPE_KERNELS='off'; choose one of"):
         kernel_mode._forced_by_environment()

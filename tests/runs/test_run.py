@@ -117,7 +117,7 @@ def test_a_folder_that_is_not_a_run_is_an_error(tmp_path: Path, folder: str, wor
 @pytest.mark.parametrize("folder", [None, 5, b"run", ["run"]])
 def test_an_invalid_path_is_an_error(folder: Any) -> None:
     for use in (load_run, Run.open):
-        with pytest.raises(DtypeError, match="is given as a path, a str or a Path, but got"):
+        with pytest.raises(DtypeError, match=r"must be a path \(str or Path\), but got"):
             use(folder)
 
 

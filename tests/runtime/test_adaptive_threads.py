@@ -44,7 +44,7 @@ def test_torch_uses_fewer_threads_while_busy_and_all_afterwards() -> None:
         take_steps(threads, 100)
         assert (torch.get_num_threads(), threads.chosen) == (1, 1)
         assert threads.notice() == (
-            "the machine is busy (other processes use 1.0 of 2 cores): using 1 of 2 threads meanwhile"
+            "the machine is busy (other processes use 1.0 of 2 cores): using 1 of 2 threads for now"
         )
         meter.now = 0.0
         take_steps(threads, 100, together=0.02)
@@ -95,7 +95,7 @@ def test_slow_steps_suffice_if_the_load_is_unknown() -> None:
         take_steps(threads, 50, together=0.02)
         take_steps(threads, 50, together=0.2)
         assert threads.chosen == 1
-        assert threads.notice() == "the machine is busy: using 1 of 2 threads meanwhile"
+        assert threads.notice() == "the machine is busy: using 1 of 2 threads for now"
 
 
 def test_a_busy_machine_is_reported_even_if_all_threads_are_kept() -> None:
@@ -131,4 +131,4 @@ def test_more_threads_than_cores_is_not_reported_as_a_busy_machine() -> None:
     torch.set_num_threads(4)
     with TorchThreads(meter=BusyMeter(0.0)) as threads:
         take_steps(threads, 50)
-        assert threads.notice() == "4 threads share 2 cores: using 2 of 4 threads meanwhile"
+        assert threads.notice() == "4 threads share 2 cores: using 2 of 4 threads for now"

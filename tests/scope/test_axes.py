@@ -41,7 +41,7 @@ def test_axes_are_frozen_and_hashable() -> None:
 brackets are not allowed here
     c [h]
        ^
-fix: name the axes that own a gain without brackets, for instance affine='c'""",
+fix: name the axes of the weight without brackets, for example affine='c'""",
         ),
         (
             "c ...",
@@ -50,14 +50,14 @@ fix: name the axes that own a gain without brackets, for instance affine='c'""",
 '...' has no fixed size
     c ...
       ^^^
-fix: name the axes that own a gain, for instance affine='c'""",
+fix: name the axes of the weight, for example affine='c'""",
         ),
         (
             "",
             "c",
             """\
 no axis is named
-fix: name the axes that own a gain, or give affine=None for no gain""",
+fix: name the axes of the weight, or pass affine=None for no weight""",
         ),
         (
             "(g c",

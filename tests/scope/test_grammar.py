@@ -87,7 +87,7 @@ fix: list all the parts in one pair, for instance (a b [c])""",
 brackets and parentheses cross
     n (g [c)] h
            ^
-fix: close first what was opened last, for instance (g [c])""",
+fix: close the innermost bracket first, for example (g [c])""",
     ),
     "split closed outside its bracket": (
         "n [(g c] h)",
@@ -96,7 +96,7 @@ fix: close first what was opened last, for instance (g [c])""",
 brackets and parentheses cross
     n [(g c] h)
            ^
-fix: close first what was opened last, for instance (g [c])""",
+fix: close the innermost bracket first, for example (g [c])""",
     ),
     "empty brackets": (
         "n [ ] c",
@@ -132,7 +132,7 @@ fix: name the parts, for instance (g [c])""",
 duplicate axis 'chan'
     batch [chan] chan
                  ^^^^
-fix: give every axis a name of its own""",
+fix: use a different name for each axis""",
     ),
     "repeated axis in one split": (
         "n ([c] c)",
@@ -141,7 +141,7 @@ fix: give every axis a name of its own""",
 duplicate axis 'c'
     n ([c] c)
            ^
-fix: give every axis a name of its own""",
+fix: use a different name for each axis""",
     ),
     "repeated rest": (
         "... c [...]",

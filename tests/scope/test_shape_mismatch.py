@@ -25,7 +25,7 @@ a size was given for axis 'k', which the scope does not have
     [...]
     ^^^^^
 given: k=3
-fix: leave it out: '...' has no size of its own""",
+fix: remove it: '...' has no size""",
     ),
     "size zero": (
         *("n (g [c])", (2, 6), {"g": 0}, (2, 6), {"g": 1}),
@@ -174,7 +174,7 @@ fix: give a tensor with 8 there, or sizes that make 6""",
     "rest that stands for nothing": (
         *("n c [...]", (2, 3), {}, (2, 3, 4), {}),
         """\
-the scope is empty here: its brackets hold only '...', and the tensor has no axes left for it
+the scope is empty: its brackets contain only '...', which matches no axis of this tensor
     n c [...]
          ^^^
 given: shape (2, 3)

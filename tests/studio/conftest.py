@@ -8,7 +8,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from normscope.studio import server
-from normscope.studio.state import Studio
+from normscope.studio.state import StudioState
 from tests.studio.serving import RUN
 
 PORT, TOKEN = 8123, "secret"
@@ -23,8 +23,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def studio(trained: Path) -> Studio:
-    return Studio(trained)
+def studio(trained: Path) -> StudioState:
+    return StudioState(trained)
 
 
 @pytest.fixture
@@ -36,13 +36,13 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "static"
 
 
-def client_of(studio: Studio) -> TestClient:
+def client_of(studio: StudioState) -> TestClient:
     app = server.create_app(studio, TOKEN, PORT)
     return TestClient(app, base_url=f"http://127.0.0.1:{PORT}", headers={"Authorization": f"Bearer {TOKEN}"})
 
 
 @pytest.fixture
-def client(studio: Studio, page: Path) -> Iterator[TestClient]:
+def client(studio: StudioState, page: Path) -> Iterator[TestClient]:
     with client_of(studio) as client:
         yield client
 

@@ -10,7 +10,7 @@ from normscope.inspection.module_values import module_values
 from normscope.models.gpt import GPT
 from normscope.models.presets import PRESETS, preset
 from normscope.studio.endpoints import NoArguments
-from normscope.studio.state import Studio
+from normscope.studio.state import StudioState
 from normscope.studio.views.block import BlockRequest, block, options
 
 TINY = {"vocab_size": 32, "context": 16, "depth": 2, "width": 16, "heads": 2}
@@ -48,7 +48,7 @@ def test_index_out_of_range(arguments: dict[str, int]) -> None:
 
 
 def test_every_box_of_the_drawing_is_a_part(tmp_path: Path) -> None:
-    answer = block(Studio(tmp_path), BlockRequest("nanochat"))
+    answer = block(StudioState(tmp_path), BlockRequest("nanochat"))
     parts = [part["name"] for part in answer["parts"]]  # type: ignore[attr-defined]
     svg = str(answer["svg"])
     boxes = [piece.partition('"')[0] for piece in svg.split('data-module="')[1:]]
@@ -58,7 +58,7 @@ def test_every_box_of_the_drawing_is_a_part(tmp_path: Path) -> None:
 
 def test_changed_settings_are_compared_with_the_preset(tmp_path: Path) -> None:
     request = BlockRequest("gpt2", settings={"wiring": "sandwich", "activation": "swiglu"})
-    changes = block(Studio(tmp_path), request)["changes"]
+    changes = block(StudioState(tmp_path), request)["changes"]
     assert isinstance(changes, dict)
     assert changes["added"] == ["mlp.gate", "norms.2", "norms.3"]
     assert changes["removed"] == []
@@ -80,10 +80,10 @@ def test_changed_settings_are_compared_with_the_preset(tmp_path: Path) -> None:
 )
 def test_refused(tmp_path: Path, request_: BlockRequest) -> None:
     with pytest.raises(NormscopeError):
-        block(Studio(tmp_path), request_)
+        block(StudioState(tmp_path), request_)
 
 
 def test_options(tmp_path: Path) -> None:
-    found = options(Studio(tmp_path), NoArguments())
+    found = options(StudioState(tmp_path), NoArguments())
     assert found["presets"] == list(PRESETS)
     assert found["runs"] == []

@@ -10,11 +10,11 @@ import torch
 
 from normscope.errors import ConfigError, NormscopeError
 from normscope.studio.endpoints import NoArguments, encode
-from normscope.studio.state import Studio
+from normscope.studio.state import StudioState
 from normscope.studio.views import embedding as view
 from tests.studio.serving import RUN
 
-STUDIO = Studio(RUN.parent)
+STUDIO = StudioState(RUN.parent)
 
 
 def ask(endpoint: Any, kind: type, **request: Any) -> dict[str, Any]:
@@ -122,4 +122,4 @@ def test_example_image_is_an_image() -> None:
 
 
 def test_nothing_is_read_without_runs() -> None:
-    assert Studio(Path("/nowhere")).run_names() == []
+    assert StudioState(Path("/nowhere")).run_names() == []

@@ -10,23 +10,23 @@ from normscope import generate_tokens
 from normscope.data.tokenizers import ByteTokenizer
 from normscope.errors import ConfigError, TokenError
 from normscope.studio.endpoints import NoArguments
-from normscope.studio.state import Studio
+from normscope.studio.state import StudioState
 from normscope.studio.views import playground
-from normscope.studio.views.playground import AttentionRequest, GenerateRequest, LensRequest
+from normscope.studio.views.playground import AttentionRequest, GenerateRequest, LogitLensRequest
 
 
-def generated(studio: Studio, **settings: Any) -> list[Any]:
+def generated(studio: StudioState, **settings: Any) -> list[Any]:
     return list(playground.generate(studio, GenerateRequest("small", **settings)))
 
 
-def test_models_and_settings(studio: Studio) -> None:
+def test_models_and_settings(studio: StudioState) -> None:
     found = playground.models(studio, NoArguments())
     (model,) = found["models"]
     assert (model["name"], model["steps"], model["depth"], model["context"]) == ("small", [4], 2, 16)
     assert found["defaults"]["temperature"] == 0.8
 
 
-def test_the_tokens_are_those_of_generate_tokens(studio: Studio) -> None:
+def test_the_tokens_are_those_of_generate_tokens(studio: StudioState) -> None:
     settings: dict[str, Any] = {
         "max_new_tokens": 20,
         "temperature": 0.9,
@@ -56,17 +56,17 @@ def test_the_tokens_are_those_of_generate_tokens(studio: Studio) -> None:
     assert tokens[8]["start"] > 0
 
 
-def test_the_lens_ends_with_the_probabilities_of_the_sampled_token(studio: Studio) -> None:
+def test_the_lens_ends_with_the_probabilities_of_the_sampled_token(studio: StudioState) -> None:
     first, token, _ = generated(studio, prompt="10 green ", max_new_tokens=1)
     ids = [one["id"] for one in first["prompt"]]
-    rows = playground.lens(studio, LensRequest("small", tokens=ids, chosen=token["id"]))["rows"]
+    rows = playground.lens(studio, LogitLensRequest("small", tokens=ids, chosen=token["id"]))["rows"]
     assert [row["blocks"] for row in rows] == [0, 1, 2]
     assert rows[-1]["chosen"] == pytest.approx(token["probability"], rel=1e-4)
     assert [one["id"] for one in rows[-1]["top"]] == [one["id"] for one in token["alternatives"]][:8]
     assert rows[0]["chosen"] != rows[-1]["chosen"]
 
 
-def test_attention_of_a_block(studio: Studio) -> None:
+def test_attention_of_a_block(studio: StudioState) -> None:
     ids = studio.load("small")[1].encode("10 green ").tolist()
     weights = playground.attention(studio, AttentionRequest("small", tokens=ids, layer=1))["weights"]
     assert weights.shape == (2, 9, 9)
@@ -76,7 +76,9 @@ def test_attention_of_a_block(studio: Studio) -> None:
         playground.attention(studio, AttentionRequest("small", tokens=ids, layer=2))
 
 
-def test_attention_of_a_long_window_is_a_part_of_the_whole(studio: Studio, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attention_of_a_long_window_is_a_part_of_the_whole(
+    studio: StudioState, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ids = studio.load("small")[1].encode("10 green ").tolist()
     whole = playground.attention(studio, AttentionRequest("small", tokens=ids))["weights"]
     monkeypatch.setattr(playground, "MAX_MAP", 4)
@@ -93,16 +95,16 @@ def test_a_character_of_several_tokens_is_shown_with_its_last() -> None:
     assert tokens[0]["text"] == "\\xe6"
 
 
-def test_requests_that_go_too_far(studio: Studio, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_that_go_too_far(studio: StudioState, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="17 tokens exceed the model's context of 16"):
         playground.attention(studio, AttentionRequest("small", tokens=[1] * 17))
     monkeypatch.setattr(playground, "MAX_WEIGHTS", 2 * 2 * 4**2)  # two blocks of two heads
     with pytest.raises(ConfigError, match="weights of 5 tokens are too many"):
         playground.attention(studio, AttentionRequest("small", tokens=[1] * 5))
     with pytest.raises(ConfigError, match="not in the model's vocabulary"):
-        playground.lens(studio, LensRequest("small", tokens=[9999]))
+        playground.lens(studio, LogitLensRequest("small", tokens=[9999]))
     with pytest.raises(TokenError):
-        playground.lens(studio, LensRequest("small", tokens=[1], chosen=9999))
+        playground.lens(studio, LogitLensRequest("small", tokens=[1], chosen=9999))
     with pytest.raises(ConfigError, match="there is no run"):
         playground.generate(studio, GenerateRequest("../small"))
 

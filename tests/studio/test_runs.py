@@ -20,7 +20,7 @@ from normscope.runs.metrics_file import MetricsFile, read_metrics
 from normscope.runs.run import Run
 from normscope.studio import jobs, uploads
 from normscope.studio.endpoints import NoArguments, encode
-from normscope.studio.state import Studio
+from normscope.studio.state import StudioState
 from normscope.studio.views import runs
 from normscope.studio.views.runs import (
     FollowRequest,
@@ -33,10 +33,10 @@ from tests.studio.conftest import client_of
 
 
 @pytest.fixture
-def copied(trained: Path, tmp_path: Path) -> Iterator[Studio]:
+def copied(trained: Path, tmp_path: Path) -> Iterator[StudioState]:
     """A studio whose runs may be changed."""
     shutil.copytree(trained, tmp_path / "runs")
-    studio = Studio(tmp_path / "runs")
+    studio = StudioState(tmp_path / "runs")
     yield studio
     studio.close()
 
@@ -52,7 +52,7 @@ class FakeJobs(jobs.Jobs):
         self.started.append(list(arguments))
 
 
-def test_the_list_has_runs_and_damaged_ones_but_no_links(copied: Studio) -> None:
+def test_the_list_has_runs_and_damaged_ones_but_no_links(copied: StudioState) -> None:
     (copied.runs / "linked").symlink_to(copied.runs / "small")
     shutil.copytree(copied.runs / "small", copied.runs / "broken")
     (copied.runs / "broken" / "config.json").write_text("{}")
@@ -61,10 +61,14 @@ def test_the_list_has_runs_and_damaged_ones_but_no_links(copied: Studio) -> None
         ("small", "stopped", 4, None)
     ]
     assert [run["name"] for run in found["damaged"]] == ["broken"]
-    assert runs.list_all(Studio(copied.runs / "nothing"), NoArguments()) == {"runs": [], "damaged": [], "starting": []}
+    assert runs.list_all(StudioState(copied.runs / "nothing"), NoArguments()) == {
+        "runs": [],
+        "damaged": [],
+        "starting": [],
+    }
 
 
-def test_the_list_sends_no_paths_and_leaves_out_names_that_are_not_unicode(copied: Studio) -> None:
+def test_the_list_sends_no_paths_and_leaves_out_names_that_are_not_unicode(copied: StudioState) -> None:
     shutil.copytree(copied.runs / "small", os.fsdecode(os.fsencode(copied.runs) + b"/\xff"))
     (item,) = runs.follow(copied, FollowRequest("small"))
     assert any(event["kind"] == "checkpoint" for event in item["events"])
@@ -74,7 +78,7 @@ def test_the_list_sends_no_paths_and_leaves_out_names_that_are_not_unicode(copie
     assert str(copied.runs).encode() not in encode(listed)
 
 
-def test_the_list_reads_a_run_again_when_it_changed(copied: Studio, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_list_reads_a_run_again_when_it_changed(copied: StudioState, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Path] = []
 
     def summarize(folder: Path) -> RunSummary:
@@ -92,7 +96,7 @@ def test_the_list_reads_a_run_again_when_it_changed(copied: Studio, monkeypatch:
     assert run["best_loss"] == 0.5
 
 
-def test_details_options_and_plans(studio: Studio) -> None:
+def test_details_options_and_plans(studio: StudioState) -> None:
     details = runs.details(studio, RunRequest("small"))
     assert details["model"].startswith("GPT of 2 blocks, width 16, 2 heads, context 16")
     options = runs.options(studio, NoArguments())
@@ -104,7 +108,7 @@ def test_details_options_and_plans(studio: Studio) -> None:
         runs.plan(studio, RecipeRequest("stew"))
 
 
-def test_following_a_finished_run_gives_all_events_and_ends(studio: Studio) -> None:
+def test_following_a_finished_run_gives_all_events_and_ends(studio: StudioState) -> None:
     (item,) = runs.follow(studio, FollowRequest("small"))
     wanted = read_metrics(studio.runs / "small" / "metrics.jsonl")
     assert [event["kind"] for event in item["events"]] == [event["kind"] for event in wanted]
@@ -115,7 +119,7 @@ def test_following_a_finished_run_gives_all_events_and_ends(studio: Studio) -> N
     assert (again["events"], again["restarted"]) == ([], False)
 
 
-def test_a_followed_run_continues_after_a_position_and_starts_over_after_a_resume(copied: Studio) -> None:
+def test_a_followed_run_continues_after_a_position_and_starts_over_after_a_resume(copied: StudioState) -> None:
     path = copied.runs / "small" / "metrics.jsonl"
     whole = read_metrics(path)
     first = read_new_metrics(path, max_bytes=1)
@@ -133,7 +137,7 @@ def test_a_followed_run_continues_after_a_position_and_starts_over_after_a_resum
     assert read_new_metrics(path, rest.position) == ([], MetricsPosition(), True, True)
 
 
-def test_lone_surrogates_in_a_sample_are_replaced(copied: Studio) -> None:
+def test_lone_surrogates_in_a_sample_are_replaced(copied: StudioState) -> None:
     file = MetricsFile(copied.runs / "small" / "metrics.jsonl")
     file.on_event(SampleEvent(4, "a\ud800", "b"))
     file.close()
@@ -143,7 +147,7 @@ def test_lone_surrogates_in_a_sample_are_replaced(copied: Studio) -> None:
     assert sent["position"]["bytes"] == item["position"].bytes
 
 
-def test_start_gives_every_setting_as_one_argument(copied: Studio) -> None:
+def test_start_gives_every_setting_as_one_argument(copied: StudioState) -> None:
     fake = copied.jobs = FakeJobs()
     runs.start(copied, StartRequest("new", depth=2, steps=10, matrix_lr=0.01, prompt="--out=/tmp/x"))
     (arguments,) = fake.started
@@ -156,7 +160,7 @@ def test_start_gives_every_setting_as_one_argument(copied: Studio) -> None:
         runs.start(copied, StartRequest("new", text="text-0123456789abcdef.txt"))
 
 
-def test_resume_refuses_what_has_no_effect(studio: Studio, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resume_refuses_what_has_no_effect(studio: StudioState, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="already has 8 steps"):
         runs.resume(studio, ResumeRequest("small", 8))
     monkeypatch.setattr(Run, "is_done", lambda run: True)
@@ -167,7 +171,7 @@ def test_resume_refuses_what_has_no_effect(studio: Studio, monkeypatch: pytest.M
 
 
 @pytest.mark.usefixtures("torch_kernels")
-def test_a_run_is_extended_and_stopped_in_a_process_of_its_own(copied: Studio) -> None:
+def test_a_run_is_extended_and_stopped_in_a_process_of_its_own(copied: StudioState) -> None:
     """Its events arrive while it trains, and it saves when it is stopped."""
     runs.resume(copied, ResumeRequest("small", 100_000))
     with pytest.raises(ConfigError, match="already"):
@@ -193,7 +197,7 @@ def test_a_run_is_extended_and_stopped_in_a_process_of_its_own(copied: Studio) -
 
 
 @pytest.mark.usefixtures("torch_kernels")
-def test_the_output_of_a_run_that_fails_is_shown(copied: Studio) -> None:
+def test_the_output_of_a_run_that_fails_is_shown(copied: StudioState) -> None:
     stored = uploads.store(copied, b"too short")
     runs.start(copied, StartRequest("new", text=stored["name"], depth=1))
     items = [item for item in runs.follow(copied, FollowRequest("new")) if "job" in item]
@@ -203,7 +207,7 @@ def test_the_output_of_a_run_that_fails_is_shown(copied: Studio) -> None:
     assert (starting["name"], starting["status"]) == ("new", "failed")
 
 
-def test_uploads(copied: Studio, page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uploads(copied: StudioState, page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     client = client_of(copied)
 
     def upload(data: bytes) -> Any:
@@ -256,7 +260,7 @@ def test_the_report_is_a_page_without_the_rights_of_the_studio(client: TestClien
     ],
     ids=str,
 )
-def test_hostile_requests_start_nothing(client: TestClient, studio: Studio, request_: dict[str, Any]) -> None:
+def test_hostile_requests_start_nothing(client: TestClient, studio: StudioState, request_: dict[str, Any]) -> None:
     assert client.post("/api/runs/start", json=request_).status_code == 422
     assert not list(studio.jobs)
 

@@ -11,10 +11,10 @@ import torch
 from normscope.errors import ConfigError, ScopeError, ShapeError
 from normscope.learning.norm_layers import LAYOUTS, NormName
 from normscope.studio.endpoints import NoArguments, encode
-from normscope.studio.state import Studio
+from normscope.studio.state import StudioState
 from normscope.studio.views import scope as view
 
-STUDIO = Studio(Path("nowhere"))
+STUDIO = StudioState(Path("nowhere"))
 NAMES = get_args(NormName)
 
 

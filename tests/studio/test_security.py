@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 
 from normscope.errors import NormscopeError
 from normscope.studio.security import Guard
-from normscope.studio.state import Studio
+from normscope.studio.state import StudioState
 
 TOKEN, PORT = "secret", 8000
 GOOD = {"authorization": f"Bearer {TOKEN}"}
@@ -72,4 +72,4 @@ def test_runs_are_named_not_paths(tmp_path: Path, name: str) -> None:
         (outside / file).write_text("{}")
     (runs / "link").symlink_to(outside)
     with pytest.raises(NormscopeError, match="there is no run"):
-        Studio(runs).run_folder(name)
+        StudioState(runs).run_folder(name)

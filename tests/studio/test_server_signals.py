@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 
 from normscope.studio import server
-from normscope.studio.state import Studio
+from normscope.studio.state import StudioState
 
 # In a process of its own: the server's event loop needs the main thread, where a browser's may be running already.
 CODE = """
 import os, signal, sys, threading, time
 from pathlib import Path
 from normscope.studio import server
-from normscope.studio.state import Studio
+from normscope.studio.state import StudioState
 
 server.static_folder = lambda: Path.cwd()
 closed = []
-Studio.close = lambda state: closed.append(state)
+StudioState.close = lambda state: closed.append(state)
 for number in (signal.SIGTERM, signal.SIGHUP):
     before = signal.getsignal(number)
     one = server.StudioServer("runs")
@@ -40,8 +40,8 @@ print("stopped twice")
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
 def test_the_handlers_of_signals_stop_the_server(name: str, page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    number, closed, handled = getattr(signal, name), list[Studio](), list[bool]()
-    monkeypatch.setattr(Studio, "close", lambda state: closed.append(state))
+    number, closed, handled = getattr(signal, name), list[StudioState](), list[bool]()
+    monkeypatch.setattr(StudioState, "close", lambda state: closed.append(state))
     before = signal.getsignal(number)
     one = server.StudioServer(page / "runs")
 

@@ -11,7 +11,7 @@ from normscope.diagnostics.record_json import save_record
 from normscope.errors import ConfigError
 from normscope.inspection.xray import XrayResult, xray_target
 from normscope.studio.server import create_app
-from normscope.studio.state import Studio
+from normscope.studio.state import StudioState
 from normscope.studio.views import xray
 from normscope.studio.views.xray import XrayRequest
 from normscope.studio.xray_records import MAX_UPLOADED, KeptRecord, XrayRecords
@@ -26,7 +26,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> TestClient:
     shutil.copytree(RUN, folder / "small")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("normscope.studio.server.static_folder", lambda: folder)  # these tests need no page
-        app = create_app(Studio(folder, PUBLISHED), "secret", 80)
+        app = create_app(StudioState(folder, PUBLISHED), "secret", 80)
     return TestClient(
         app, base_url="http://127.0.0.1:80", headers={"authorization": "Bearer secret", "host": "127.0.0.1:80"}
     )
@@ -46,7 +46,7 @@ def test_xray_of_a_run_and_its_report(client: TestClient) -> None:
 def test_a_run_is_a_run_whatever_else_is_in_its_folder(tmp_path: Path) -> None:
     shutil.copytree(RUN, tmp_path / "small")
     (tmp_path / "small" / "step-1.json").write_text("{}")
-    studio = Studio(tmp_path)
+    studio = StudioState(tmp_path)
     key = str(xray.xray(studio, XrayRequest("run:small"))["key"])
     assert studio.xrays.get(key).result.record.label.startswith("small step ")
 

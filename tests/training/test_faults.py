@@ -213,7 +213,7 @@ def test_repeated_failures_roll_back_to_the_checkpoint_before(tmp_path: Path, mo
     run = new_run(tmp_path, steps=9, save_every=3, eval_every=0, on_nan="rollback")
     assert train_run(run) == "done"
     last = 6 + TRIES_PER_CHECKPOINT
-    words = f"batches 3 to {last} are skipped, since it kept coming back from step 6"
+    words = f"batches 3 to {last} are skipped, because the error recurred after step 6"
     singly = [f"rolled back to step 3; batch {number} is skipped" for number in range(6, last)]
     assert notices(run) == [*(text.replace("step 3", "step 6") for text in singly), f"rolled back to step 3; {words}"]
     assert [event["step"] for event in read_metrics(run.metrics) if event["kind"] == "step"] == list(range(1, 10))

@@ -36,7 +36,7 @@ def test_an_invalid_depth_is_an_error(name: str, depth: Any) -> None:
 
 
 def test_an_unknown_recipe_error_lists_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match="there is no recipe 'soup'; choose one of dial, sprint"):
+    with pytest.raises(ConfigError, match="unknown recipe 'soup'; choose one of dial, sprint"):
         recipe("soup")
 
 

@@ -139,7 +139,7 @@ def test_a_busy_machine_is_reported_once_and_displayed(tmp_path: Path, monkeypat
     run, recorder = new_run(tmp_path, steps=4), Recorder()
     train_run(run, [recorder])
     told = [notice.text for notice in recorder.of(NoticeEvent) if "busy" in notice.text]
-    assert told == ["the machine is busy (other processes use 1.9 of 2 cores): using 1 of 2 threads meanwhile"]
+    assert told == ["the machine is busy (other processes use 1.9 of 2 cores): using 1 of 2 threads for now"]
     assert recorder.of(ThreadsEvent)[0] == ThreadsEvent(1, threads=1, max_threads=2, busy=True)
     assert '"kind": "threads"' not in run.metrics.read_text()
     facts = json.loads((run.checkpoints.path(4) / "state.json").read_text())

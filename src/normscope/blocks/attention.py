@@ -17,7 +17,7 @@ from normscope.blocks.torch_tools import BaseModule, is_fx_proxy
 from normscope.checks import check_flags, check_positive_int
 from normscope.errors import CacheError, ConfigError
 from normscope.ops.attention import attend, attention_mask, sdpa
-from normscope.ops.symbolic_sizes import is_known
+from normscope.ops.symbolic_sizes import statically_known_true
 
 
 class Attention(BaseModule):
@@ -87,9 +87,7 @@ class Attention(BaseModule):
         if rotary is not None and not isinstance(rotary, Rotary):
             raise ConfigError(f"rotary={rotary!r} must be a Rotary, or None; make one with Rotary(head_dim, context)")
         if rotary is not None and rotary.head_dim != self.head_dim:
-            raise ConfigError(
-                f"the rotary positions are for heads of {rotary.head_dim}, but these have {self.head_dim}"
-            )
+            raise ConfigError(f"rotary has head_dim={rotary.head_dim}, but attention has head_dim={self.head_dim}")
         qk_norm = as_norm(qk_norm)
         if qk_norm is not None and causal and not allow_future_leak:
             qk_norm.check_no_future_leak("qk_norm", rank=4)
@@ -126,7 +124,7 @@ class Attention(BaseModule):
     def attention_weights(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return the weights softmax(q k^T / sqrt(e) + mask) of each head, (b, heads, s, t); every row sums to 1.
 
-        `forward` never has them all in memory, so they are computed for looking at them.
+        For inspection: `forward` never materializes all of them.
         """
         x = self._check(x, mask)
         q, k = self._query_key(x, mask, 0)
@@ -158,24 +156,24 @@ class Attention(BaseModule):
         if not isinstance(cache, LayerCache):
             raise CacheError(f"attention takes the cache of one layer, a LayerCache, but got {type(cache).__name__}")
         if not self.causal:
-            raise CacheError("only causal attention can be cached: here earlier tokens would have to see later ones")
+            raise CacheError("a KV cache requires causal attention: otherwise earlier tokens depend on later ones")
         if mask is not None:
-            raise CacheError("a cache takes no mask: give the tokens of each call without padding")
+            raise CacheError("a KV cache cannot be combined with a mask; pass the tokens without padding")
         return cache.start
 
     def _plainly_causal(self, s: int, start: StartPosition, mask: Tensor | None) -> bool:
-        if is_known(s <= 1) or start != 0 or self._is_windowed(max_start(start) + s):
+        if statically_known_true(s <= 1) or start != 0 or self._is_windowed(max_start(start) + s):
             return False
         return self.causal and mask is None
 
     def _is_windowed(self, total: int) -> bool:
         """Return whether the window may hide some of `total` tokens."""
-        return self.window is not None and not is_known(total <= self.window)
+        return self.window is not None and not statically_known_true(total <= self.window)
 
     def _visible(self, s: int, start: StartPosition, mask: Tensor | None, device: torch.device) -> Tensor | None:
         """Return the attention mask, (s, t) or (b, 1, s, t); None if no mask is needed."""
         total, equal = max_start(start) + s, not isinstance(start, tuple)
-        newest_only = self.causal and is_known(s == 1)  # a single query at the end attends to everything
+        newest_only = self.causal and statically_known_true(s == 1)  # a single query at the end attends to everything
         if mask is None and equal and not self._is_windowed(total) and (not self.causal or newest_only or start == 0):
             return None
         return self._attention_mask(s, start, mask, device)
@@ -204,9 +202,9 @@ def check_heads(width: int, heads: int, kv_heads: int | None, head_dim: int | No
     check_positive_int(width=width, heads=heads, kv_heads=kv_heads)
     if head_dim is None:
         if width % heads:
-            raise ConfigError(f"width={width} cannot be shared among heads={heads}; give a divisor, or head_dim")
+            raise ConfigError(f"width={width} is not divisible by heads={heads}; use a divisor, or set head_dim")
         head_dim = width // heads
     check_positive_int(head_dim=head_dim)
     if heads % kv_heads:
-        raise ConfigError(f"heads={heads} cannot share kv_heads={kv_heads} evenly; give a divisor of {heads}")
+        raise ConfigError(f"heads={heads} is not divisible by kv_heads={kv_heads}; use a divisor of {heads}")
     return heads, kv_heads, head_dim

@@ -58,7 +58,7 @@ class LayerCache:
         check_positive_int(batch=batch, heads=heads, capacity=capacity, head_dim=head_dim)
         check_tensor(like, "a cache")
         if not like.is_floating_point():
-            raise DtypeError(f"a cache holds floats, but was to be like a tensor of {like.dtype}")
+            raise DtypeError(f"a KV cache needs a floating-point dtype, but got {like.dtype}")
         self.keys = _aligned_zeros(batch, heads, capacity, head_dim, like)
         self.values = _aligned_zeros(batch, heads, capacity, head_dim, like)
         # The lengths of all rows. A view of one row shares the list and stores its offset.
@@ -107,7 +107,7 @@ class LayerCache:
                 f"make one cache for each batch"
             )
         if keys.dtype != self.keys.dtype and not autocasts(keys.device):
-            raise CacheError(f"the cache was made for {self.keys.dtype}, but got {keys.dtype}; make one for this model")
+            raise CacheError(f"the cache has dtype {self.keys.dtype}, but got {keys.dtype}; use model.new_cache()")
         start = self.start
         stop = self.reserve(added)
         if isinstance(start, tuple):
@@ -124,8 +124,8 @@ class LayerCache:
         stop = max_start(self.start) + added
         if stop > self.capacity:
             raise CacheError(
-                f"the cache has room for {self.capacity} tokens, holds {stop - added} and cannot take {added} more; "
-                f"make a larger one, or start a new one with the latest tokens"
+                f"the cache is full: capacity {self.capacity} tokens, length {stop - added}, {added} new tokens; "
+                f"use a larger capacity, or a new cache with the most recent tokens"
             )
         for row_number in range(self._first, self._first + self.batch):
             self._counts[row_number] += added
@@ -255,7 +255,7 @@ def _aligned_zeros(batch: int, heads: int, capacity: int, head_dim: int, like: T
 
 def _check_rows(rows: Sequence[int], batch: int) -> None:
     if not rows:
-        raise CacheError("a cache has a row at least, but none was chosen; let go of the cache instead")
+        raise CacheError("rows is empty: select at least one row")
     for row in rows:
         if not is_integer(row, least=0) or row >= batch:
-            raise CacheError(f"the cache has no row {row!r}: there are the rows 0 to {batch - 1}")
+            raise CacheError(f"row {row!r} is out of range: the cache has rows 0 to {batch - 1}")

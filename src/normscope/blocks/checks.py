@@ -22,7 +22,7 @@ def check_dropout(dropout: float) -> float:
 
 
 def check_placement(device: torch.device | str | None, dtype: torch.dtype | None) -> None:
-    """Check where and in which type a layer shall make its parameters."""
+    """Check the device and dtype of a layer's parameters."""
     check_device(device)
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
         raise DtypeError(f"dtype={dtype!r} must be a torch float type, for instance torch.float32")
@@ -39,7 +39,7 @@ def check_config(config: object, kind: type, taker: str, otherwise: str = "") ->
     elif isinstance(config, type):
         got = f"the class {config.__name__}"
         made = f"call it: {config.__name__}(...)" if issubclass(config, kind) else made
-    raise ConfigError(f"{taker} is made from {_a(kind.__name__)}, but got {got}; {made}")
+    raise ConfigError(f"{taker} expects {_a(kind.__name__)}, but got {got}; {made}")
 
 
 def _a(name: str) -> str:
@@ -49,7 +49,7 @@ def _a(name: str) -> str:
 def lookup(kind: str, name: str, choices: Mapping[str, Choice]) -> Choice:
     """Look up a choice by name; the error for an unknown name lists the choices."""
     if not isinstance(name, str) or name not in choices:
-        raise ConfigError(f"there is no {kind} {name!r}; choose one of {', '.join(choices)}")
+        raise ConfigError(f"unknown {kind} {name!r}; choose one of {', '.join(choices)}")
     return choices[name]
 
 
@@ -95,16 +95,14 @@ def unknown_token(tokens: Tensor, vocabulary: int, taker: object, *, ignored: in
     also = ""
     if ignored is not None:
         outside &= tokens != ignored
-        also = f", and {ignored} for targets that do not count"
+        also = f", or {ignored} for ignored targets"
     wrong = int(tokens[outside][0])
-    return TokenError(f"token id {wrong} is not in the table: {taker} has the ids 0 to {vocabulary - 1}{also}")
+    return TokenError(f"token id {wrong} is out of range for {taker}: expected 0 to {vocabulary - 1}{also}")
 
 
 def check_same_device(what: str, device: torch.device, wanted: torch.device) -> None:
     if device != wanted:
-        raise DeviceError(
-            f"{what} is on {device}, but what it goes with is on {wanted}\nfix: move it with .to({str(wanted)!r})"
-        )
+        raise DeviceError(f"expected {what} on {wanted}, but it is on {device}\nfix: move it with .to({str(wanted)!r})")
 
 
 def check_mask_tensor(mask: Tensor, x: Tensor) -> None:
@@ -118,7 +116,7 @@ def check_mask(mask: Tensor | None, x: Tensor, shape: tuple[int, ...]) -> None:
         return
     check_tensor(mask, "a mask")
     check_mask_tensor(mask, x)
-    wanted = f"the mask must be boolean, True where a token is real, of shape {tuple(shape)}"
+    wanted = f"the mask must be a bool tensor of shape {tuple(shape)}, True at real tokens"
     if tuple(mask.shape) != tuple(shape):
         raise ShapeError(f"{wanted}, but got {mask.dtype} of shape {tuple(mask.shape)}")
     if mask.dtype != torch.bool:
@@ -133,6 +131,4 @@ def check_images(images: Tensor, channels: int, size: int) -> None:
             f"the model takes images of shape (n, {channels}, {size}, {size}), but got {tuple(images.shape)}"
         )
     if not images.is_floating_point():
-        raise DtypeError(
-            f"the model takes images of floats, but got {images.dtype}; for bytes use images.float() / 255"
-        )
+        raise DtypeError(f"expected floating-point images, but got {images.dtype}; for uint8 use images.float() / 255")

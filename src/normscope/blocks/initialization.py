@@ -64,7 +64,7 @@ class Initialization:
         fan_out, fan_in = weight.shape
         std = self.std(role, fan_in, fan_out, depth)
         if not (is_number(std) and 0 <= std < math.inf):
-            raise ConfigError(f"the initialization {self.name!r} gave std={std!r}; it must be zero or more, and finite")
+            raise ConfigError(f"the initialization {self.name!r} returned std={std!r}; must be finite and non-negative")
         return std
 
 

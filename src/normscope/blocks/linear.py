@@ -152,7 +152,7 @@ class Embedding(Quantizable, BaseModule, nn.Embedding):
             _check_table(_weight, self.__class__.__name__)
             wanted, shape = (num_embeddings, embedding_dim), tuple(_weight.shape)
             if shape != wanted:
-                raise ShapeError(f"the table was to be of shape {wanted}, but got {shape}")
+                raise ShapeError(f"expected a table of shape {wanted}, but got {shape}")
         # Before super().__init__(), which calls reset_parameters.
         self.init, self.role = get_initialization(init), role
         options: dict[str, Any] = {"scale_grad_by_freq": scale_grad_by_freq, "sparse": sparse, "_weight": _weight}
@@ -212,4 +212,4 @@ def _check_table(table: Tensor, taker: str) -> None:
     if table.dim() != 2:
         raise ShapeError(f"a table has the shape (entries, width), but got {tuple(table.shape)}")
     if not table.is_floating_point():
-        raise DtypeError(f"a table holds floats, but got {table.dtype}; convert it with .float()")
+        raise DtypeError(f"an embedding table must be floating-point, but got {table.dtype}; use .float()")

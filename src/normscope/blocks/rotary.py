@@ -108,7 +108,7 @@ class Rotary(BaseModule):
         starts = start if isinstance(start, tuple) else (start,)
         for first in starts:
             if isinstance(first, bool) or not isinstance(first, int | Integral):
-                raise DtypeError(f"start={first!r} must be a whole number, the place of the first token")
+                raise DtypeError(f"start={first!r} must be an integer, the position of the first token")
         if x.dim() != 4 or x.shape[-1] != self.head_dim:
             raise ShapeError(f"{self} takes (batch, tokens, heads, {self.head_dim}), but got shape {tuple(x.shape)}")
         if self.cos.is_meta and not x.is_meta:  # load_state_dict(assign=True) gives weights to a model, but no tables
@@ -116,11 +116,11 @@ class Rotary(BaseModule):
         stop = max_start(starts) + x.shape[1]
         if min(starts) < 0 or stop > self.context:
             wrong = min(starts) if min(starts) < 0 else stop - 1
-            raise ShapeError(f"position {wrong} was asked for, but there are {self.context}: 0 to {self.context - 1}")
+            raise ShapeError(f"position {wrong} is out of range: expected 0 to {self.context - 1}")
         if not isinstance(start, tuple):
             return self.cos[start:stop], self.sin[start:stop]
         if len(start) != x.shape[0]:
-            raise ShapeError(f"{len(start)} places to start from were given for {x.shape[0]} rows; give one for each")
+            raise ShapeError(f"got {len(start)} start positions for {x.shape[0]} rows; pass one per row")
         place = position_ids(start, x.shape[1], x.device)
         return self.cos[place], self.sin[place]
 
@@ -148,4 +148,4 @@ def check_rotary(head_dim: int, context: int, base: float) -> None:
     check_positive_int(head_dim=head_dim, context=context)
     check_positive_number(rotary_base=base)
     if head_dim % 2:
-        raise ConfigError(f"rotary positions turn pairs of features, but a head has {head_dim}, an odd number")
+        raise ConfigError(f"head_dim={head_dim} must be even: a rotary embedding rotates pairs of features")

@@ -19,8 +19,8 @@ class BaseModule(nn.Module):
     def __prepare_scriptable__(self) -> NoReturn:
         # torch.jit.script calls this on every module before reading its source.
         raise TransformError(
-            f"{type(self).__name__} cannot be compiled by torch.jit.script: its checks and its choice of a kernel are "
-            f"Python that TorchScript does not have\nfix: use torch.export.export, torch.compile or torch.jit.trace"
+            f"{type(self).__name__} does not support torch.jit.script: its checks and its kernel dispatch use "
+            f"Python features that TorchScript lacks\nfix: use torch.export.export, torch.compile or torch.jit.trace"
         )
 
     def _repr_html_(self) -> str:
@@ -73,7 +73,7 @@ class Quantizable:
         if value is not None or self.torch_type in asked:
             name = self.torch_type.__name__
             warnings.warn(
-                f"torch.ao.quantization knows torch.nn.{name} by its exact type and leaves normscope's {name} as it is"
+                f"torch.ao.quantization matches torch.nn.{name} by exact type and skips normscope's {name}"
                 f"\nfix: quantize normscope.blocks.linear.with_torch_layers(model), which computes the same",
                 RuntimeWarning,
                 stacklevel=3,

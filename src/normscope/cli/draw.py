@@ -95,7 +95,7 @@ class DrawModel:
     model: opt.Settings = ()
     """Other model settings, such as depth=4 activation=swiglu."""
 
-    inside: opt.Flag = False
+    expand: opt.Flag = False
     """Also draw the inside of attention and MLP."""
 
     svg: opt.OptionalFile = None
@@ -126,13 +126,13 @@ def _model(command: DrawModel) -> None:
     settings = _settings(command)
     shape = None if command.shape is None else _shape(command.shape)
     if command.folder is None:
-        drawing = draw_preset(command.preset or "nanochat", shape, settings, command.inside)
+        drawing = draw_preset(command.preset or "nanochat", shape, settings, command.expand)
     elif command.preset is not None:
         raise ConfigError(
             f"the folder {command.folder} cannot be used with --preset {command.preset}\nfix: remove one of them"
         )
     else:
-        drawing = draw_target(str(command.folder), shape, settings, command.inside)
+        drawing = draw_target(str(command.folder), shape, settings, command.expand)
     _show(command.svg, partial(getattr, drawing))
 
 

@@ -1,4 +1,4 @@
-"""`normscope export`: the model of a run in a format for somewhere else."""
+"""`normscope export`: export the model of a run to another format."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -27,7 +27,7 @@ class Resume:
     """Extend the run to this number of steps, with the learning-rate schedule of the longer run from here on."""
 
     verify: Flag = False
-    """Train copies of the run with and without a kill in between, and compare them bit by bit."""
+    """Check that resuming is bitwise exact: train copies with and without an interruption."""
 
     logging: LoggingOptions = field(default_factory=LoggingOptions)
 

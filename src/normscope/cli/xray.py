@@ -34,7 +34,7 @@ XrayOptions = opt.config_options(
 
 @dataclass(frozen=True)
 class XrayCommand:
-    """Show what is wrong in any model: signal and gradients per layer.
+    """Diagnose a model: activations and gradients per layer.
 
     TARGET is one of:
       runs/stories             a run: its best checkpoint, on its validation data

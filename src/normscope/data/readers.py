@@ -64,7 +64,7 @@ def _not_utf8(source: SourceFile, error: UnicodeDecodeError, offset: int, lines:
     fix = f"iconv -f {encoding} -t UTF-8 {source.name} > utf8.txt, with the actual encoding"
     what = "UTF-8"
     if _is_binary(data) and not wide:
-        what, fix = "text", "this looks like a binary file; leave it out"
+        what, fix = "text", "this looks like a binary file; exclude it"
     return FileError(
         f"{source.name} is not {what}: byte 0x{data[position]:02X} at offset {offset + position} (line {line}) "
         f"is invalid\nfix: {fix}"

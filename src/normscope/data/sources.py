@@ -175,7 +175,7 @@ def _suggestion(path: Path) -> str:
     for name in difflib.get_close_matches(path.name, names):
         if difflib.SequenceMatcher(None, Path(name).stem, path.stem).ratio() >= 0.65:
             return f"did you mean {str(path.parent / name)!r}?"
-    return "check the path; patterns such as 'books/*.txt' work, too"
+    return "check the path; glob patterns such as 'books/*.txt' work too"
 
 
 def column_advice(names: Iterable[str]) -> str:

@@ -79,7 +79,7 @@ class Xray:
             stack.enter_context(self._tracer)
             hookable = [module for module in modules if not isinstance(module, torch.jit.ScriptModule)]
             if len(hookable) < len(modules):
-                self._session.notice("scripted and traced modules take no hooks and were not recorded")
+                self._session.notice("scripted and traced modules do not support hooks and were not recorded")
             self._tracer.watch_modules(hookable)
             if isinstance(self._submodules, bool):
                 self._parameters.start()
@@ -149,7 +149,7 @@ class Xray:
     def _finish(self, *, interrupted: bool) -> XrayRecord:
         session, batches = self._session, self._observer.batches
         if batches and not session.batches and isinstance(self._submodules, bool):
-            session.notice("only parts of the model were called: the part with the fewest calls counts the batches")
+            session.notice("only submodules were called: the one with the fewest calls sets the number of batches")
         by_name = {name: module for module, name in self._tracer.names.items()}
         finished = []
         for name, accumulator in list(session.accumulators.items()):

@@ -160,7 +160,7 @@ class ModuleRecord:
 
     @property
     def is_grouped_conv(self) -> bool:
-        """Whether it is a grouped convolution. Its units read different channels: equal weights are no equal units."""
+        """Whether it is a grouped convolution. Units with equal weights still read different channels."""
         weight, shape = self.linear_weight, self.input_shape
         if weight is None or len(weight.shape) < 3 or len(shape) < 2:
             return False

@@ -131,7 +131,7 @@ def draw_model(
     """Draw any torch module: its boxes, the shape on every arrow, and the residual stream as a straight line.
 
     Runs the module once on these inputs, in its current mode, and draws the trace. Residual branches are found in the
-    dataflow, whatever the modules are called. The run uses fake tensors, so a large model costs no memory or time; a
+    dataflow, independent of module names. The run uses fake tensors, so a large model costs no memory or time; a
     module whose control flow depends on values runs on real tensors. The module is left unchanged.
 
     Args:

@@ -1,7 +1,7 @@
 """Build the dataflow graph of a trace: one node for each leaf module, function and collapsed module.
 
 Views have no nodes: they change the shape on an edge. Constants, such as masks and position tables, have none either,
-nor has anything that the output does not depend on.
+and neither do nodes that the output does not depend on.
 """
 
 import math

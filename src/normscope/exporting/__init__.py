@@ -1,1 +1,1 @@
-"""`normscope export`: a run in a format for somewhere else, such as one HTML page with the model in it."""
+"""`normscope export`: export a run to another format, such as an HTML page that contains the model."""

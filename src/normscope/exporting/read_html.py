@@ -30,7 +30,7 @@ _WEIGHTS = re.compile(rb'<script type="text/plain" id="weights">([^<]*)</script>
 Size = Annotated[int, msgspec.Meta(ge=0)]
 
 
-class TensorEntry(msgspec.Struct, forbid_unknown_fields=True):
+class PackedTensor(msgspec.Struct, forbid_unknown_fields=True):
     """A tensor of the page, and where its bytes start."""
 
     name: str
@@ -44,7 +44,7 @@ class PageContent(msgspec.Struct):
 
     config: dict[str, Any]
     tokenizer: dict[str, Any]
-    tensors: list[TensorEntry]
+    tensors: list[PackedTensor]
 
 
 def read_exported(path: str | Path) -> tuple[GPT, Tokenizer]:
@@ -84,7 +84,7 @@ def read_exported(path: str | Path) -> tuple[GPT, Tokenizer]:
     return model.eval(), parse_tokenizer(json.dumps(entries.tokenizer).encode(), path)
 
 
-def _tensor(entry: TensorEntry, data: bytes, source: JsonSource) -> Tensor:
+def _tensor(entry: PackedTensor, data: bytes, source: JsonSource) -> Tensor:
     count = int(np.prod(entry.shape))
     if entry.dtype == "float32":
         return torch.from_numpy(_array(data, "<f4", entry.offset, count, source)).reshape(entry.shape)

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 
 
-class StopFinder:
+class StopStringFilter:
     """Filter streamed text: emit what cannot be part of a stop string, and hold back the rest.
 
     The stop string that completes first wins; among those that end at the same position, the longest. The result does
     not depend on how the text is split into pieces.
 
-    >>> finder = StopFinder(("END",))
+    >>> finder = StopStringFilter(("END",))
     >>> finder.push("the E"), finder.push("N"), finder.push("emy's EN"), finder.push("D of it")
     ('the ', '', "ENemy's ", '')
     >>> finder.found

@@ -9,7 +9,7 @@ from normscope.data.tokenizers import TokenIds, Tokenizer
 from normscope.errors import ConfigError, DtypeError
 from normscope.generate.config import GenerationConfig, make_config
 from normscope.generate.sequence import FinishReason
-from normscope.generate.stop_strings import StopFinder
+from normscope.generate.stop_strings import StopStringFilter
 from normscope.generate.tokens import Generation, check_model
 from normscope.models.gpt import GPT
 
@@ -54,7 +54,7 @@ class TextGeneration:
         sequences = self.generation.sequences
         self.texts = ["" for _ in sequences]
         self._streams = [tokenizer.stream(after=sequence.tokens) for sequence in sequences]
-        self._finders = [StopFinder(config.stop) for _ in sequences]
+        self._finders = [StopStringFilter(config.stop) for _ in sequences]
         self._pieces = self._generate()
 
     def __iter__(self) -> Iterator[tuple[int, str]]:
@@ -137,7 +137,7 @@ def check_tokenizer_matches(model: GPT, tokenizer: Tokenizer) -> None:
     if tokenizer.vocab_size > config.vocab_size:
         raise ConfigError(f"{sizes}\nfix: {fix}")
     if config.vocab_size > largest_padded_vocabulary(tokenizer.vocab_size):
-        raise ConfigError(f"{sizes}, more than padding explains\nfix: {fix}")
+        raise ConfigError(f"{sizes}, a difference too large for padding\nfix: {fix}")
 
 
 def largest_padded_vocabulary(vocabulary: int) -> int:

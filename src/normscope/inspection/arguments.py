@@ -1,4 +1,4 @@
-"""What the x-ray and the drawings of a model by name share: checks of arguments, kinds of folders, the RNG."""
+"""Helpers shared by `xray_target` and `draw_target`: argument checks, folder types, RNG state."""
 
 import math
 from collections.abc import Mapping, Sequence

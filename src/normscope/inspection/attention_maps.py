@@ -16,7 +16,7 @@ from normscope.models.gpt import GPT
 def attention_maps(model: GPT, tokens: Tensor, *, mask: Tensor | None = None) -> Tensor:
     """Return the attention weights of every head of every block, (depth, b, heads, s, t).
 
-    `maps[layer, b, head, i, j]` is how much token i takes from token j; each row sums to 1. Norms, rotary embedding,
+    `maps[layer, b, head, i, j]` is the weight of key j for query i; each row sums to 1. Norms, rotary embedding,
     grouped queries and the window are those of the model. The model runs in eval mode, without gradients, and is left
     as it was.
 

@@ -100,7 +100,7 @@ def draw_target(
     target: str | Path = "nanochat",
     shape: Shape | None = None,
     model: Mapping[str, Any] | None = None,
-    inside: bool = False,
+    expand: bool = False,
 ) -> Drawing:
     """Draw a model by name, like `normscope draw model`; see `draw_model` for a model in memory.
 
@@ -108,12 +108,12 @@ def draw_target(
         target: A preset (nanochat, gpt2, llama, encoder, vit, convnet), a run folder or a Hugging Face folder.
         shape: Input shape: batch and sequence length, or a batch of images.
         model: Settings of a preset by name, such as {"depth": 4}.
-        inside: Also draw the inside of attention and MLP.
+        expand: Also draw the inside of attention and MLP.
     """
     folder, settings = as_path(target, "a model"), {} if model is None else model
     check_model_settings(settings)
     if str(target) in CONFIGS and not folder.is_dir():
-        return draw_preset(str(target), shape, settings, inside)
+        return draw_preset(str(target), shape, settings, expand)
     if settings:
         fix = "remove them, or use a preset instead of the folder"
         raise ConfigError(f"the settings of the model in {target} are fixed, but got {', '.join(settings)}\nfix: {fix}")
@@ -127,24 +127,24 @@ def draw_target(
     with preserve_rng():
         is_theirs = is_huggingface(folder, fix=fix, error=ConfigError)
         found = load_huggingface(folder) if is_theirs else load_run(folder)[0]
-    return _draw(found.to("meta"), str(folder), shape, inside)
+    return _draw(found.to("meta"), str(folder), shape, expand)
 
 
-def draw_preset(name: str, shape: Shape | None, settings: Mapping[str, Any], inside: bool) -> Drawing:
+def draw_preset(name: str, shape: Shape | None, settings: Mapping[str, Any], expand: bool) -> Drawing:
     """Draw a preset, with its blocks folded."""
     _choose("preset", name, CONFIGS)
     config = _config(name, settings)
     with torch.device("meta"):
         model = _MODELS[type(config)](config).eval()
-    return _draw(model, name, shape, inside, is_preset=True)
+    return _draw(model, name, shape, expand, is_preset=True)
 
 
-def _draw(model: nn.Module, name: str, shape: Shape | None, inside: bool, *, is_preset: bool = False) -> Drawing:
-    check_flags(inside=inside)
+def _draw(model: nn.Module, name: str, shape: Shape | None, expand: bool, *, is_preset: bool = False) -> Drawing:
+    check_flags(expand=expand)
     x, axis_names = _input(model, shape, is_preset)
     count = sum(parameter.numel() for parameter in model.parameters())
     title = f"{name} · {type(model).__name__} · {count:,} parameters"
-    drawing = draw_model(model, x, axes=axis_names, expand=inside or None, title=title)
+    drawing = draw_model(model, x, axes=axis_names, expand=expand or None, title=title)
     axis_meanings = {ConvNetConfig: IMAGE_AXIS_NAMES, ViTConfig: PATCH_AXIS_NAMES}.get(type(model.config), AXIS_NAMES)
     return dataclasses.replace(drawing, axis_meanings=axis_meanings)
 

@@ -104,7 +104,7 @@ def _import_module(name: str) -> ModuleType:
 
 @contextmanager
 def _modules_beside(path: Path) -> Iterator[None]:
-    """Let a file import modules beside it, and forget them afterwards: another file may have others of these names."""
+    """Let a file import modules beside it, then unload them: another file may have modules with the same names."""
     folder, before = path.resolve().parent, dict(sys.modules)
     sys.path.insert(0, str(folder))
     try:

@@ -69,7 +69,7 @@ class XrayConfig:
 
     @property
     def execution(self) -> str:
-        """How the model is executed, if not as usual."""
+        """Non-default execution options (dtype, compiled, cached), for the label; empty by default."""
         parts = [self.dtype if self.dtype != "float32" else "", "compiled" * self.compile, "cached" * self.cached]
         return ", ".join(part for part in parts if part)
 

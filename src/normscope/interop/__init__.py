@@ -1,1 +1,1 @@
-"""In and out: weights and configs of other projects."""
+"""Hugging Face checkpoints, and fused norms for existing models."""

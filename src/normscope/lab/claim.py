@@ -94,8 +94,8 @@ class Experiment:
         measure: one run.
         questions: asked of the metrics; the claim is supported if all of them are.
         charts: figures for the report; the first shows the claim at a glance.
-        tuning: the learning rate search; None if there is no learning rate, or if it is what is studied.
-        equal: what all variants have the same amount of; runs that violate it are refused.
+        tuning: the learning rate search; None if there is no learning rate, or if it is the variable under study.
+        equal: the quantity that must be equal for all variants; other runs are rejected.
     """
 
     variants: Callable[[Budget], Variants]

@@ -45,5 +45,5 @@ def explain(topic: str, input: Any = None, **options: Any) -> Explanation:
     for name in options:
         if name not in chosen.options:
             known = f"its options are {' and '.join(chosen.options)}" if chosen.options else "it has no options"
-            raise ConfigError(f"{topic} has no option {name}; {known}\nfix: leave {name} out")
+            raise ConfigError(f"{topic} has no option {name}; {known}\nfix: remove {name}")
     return chosen.explain(None if input is None else as_tensor(input), **options)

@@ -77,7 +77,7 @@ def _array(value: Any) -> NDArray[Any]:
             return np.asarray(value.double() if value.is_floating_point() else value)  # numpy has no bfloat16
         except (TypeError, RuntimeError) as error:  # sparse, nested, quantized, or without numbers
             raise DtypeError(
-                f"an example is a dense tensor of real numbers, but got one that numpy cannot hold: {error}\n{FIX}"
+                f"expected a dense tensor of real numbers, but got one that numpy cannot convert: {error}\n{FIX}"
             ) from error
     if isinstance(value, np.ndarray | np.generic):
         return np.asarray(value)

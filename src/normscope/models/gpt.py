@@ -181,7 +181,7 @@ class GPT(BaseModule):
     def to_logits(
         self, x: Tensor, *, mask: Tensor | None = None, last_only: bool = False, capped: bool = True
     ) -> Tensor:
-        """Read the residual stream x (b, s, width) through the final norm and the head; arguments as in `forward`."""
+        """Apply the final norm and the head to the residual stream x (b, s, width); arguments as in `forward`."""
         x = self.final_norm(x, mask=mask)  # on all tokens, because it may share statistics along s
         x = x[:, -1:] if last_only else x
         logits: Tensor = F.linear(x, self.embedding.weight) if self.head is None else self.head(x)
@@ -216,7 +216,7 @@ class GPT(BaseModule):
         if free is not None and needed > free:
             raise CacheError(
                 f"a cache for batch={batch} sequences of capacity={capacity} tokens takes {format_bytes(needed)}, but "
-                f"{format_bytes(free)} are free\nfix: fewer sequences at once, or a smaller capacity"
+                f"{format_bytes(free)} are free\nfix: use fewer sequences, or a smaller capacity"
             )
         return KVCache(self.config.depth, batch, self.kv_heads, capacity, self.head_dim, self.embedding.weight.detach())
 

@@ -20,7 +20,7 @@ from normscope.ops import registry
 from normscope.ops.buffers import addresses, empty_float32, to_contiguous_float32
 from normscope.ops.kernel_mode import is_function_transform_active
 from normscope.ops.operation import Operation, Tensors, run_kernel
-from normscope.ops.symbolic_sizes import is_known
+from normscope.ops.symbolic_sizes import statically_known_true
 from normscope.ops.threads import thread_pool_for
 
 _KEYS_PER_UNIT_OF_WORK = 8  # attending to 8 keys costs about as much as one number in an elementwise kernel
@@ -45,7 +45,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, *, causal: bool, window: int | None 
     if has_torch_function((q, k, v)):  # visible to __torch_function__ modes and subclasses
         watched: Tensor = handle_torch_function(attend, (q, k, v), q, k, v, causal=causal, window=window)
         return watched
-    window = None if window is None or is_known(q.shape[1] <= window) else window
+    window = None if window is None or statically_known_true(q.shape[1] <= window) else window
     backend = registry.choose_attention(q, k, v, causal or window is not None)
     if backend == "torch":
         return _sdpa(q, k, v, causal, window)
@@ -65,7 +65,7 @@ def sdpa(
             attn_mask=attn_mask,
             dropout_p=dropout,
             is_causal=causal,
-            enable_gqa=not is_known(q.shape[2] == k.shape[2]),
+            enable_gqa=not statically_known_true(q.shape[2] == k.shape[2]),
         )
     return y.transpose(1, 2)
 
@@ -81,7 +81,7 @@ def attention_mask(query: Tensor, key: Tensor, causal: bool, window: int | None)
 
 def _sdpa(q: Tensor, k: Tensor, v: Tensor, causal: bool, window: int | None) -> Tensor:
     if window is None:
-        return sdpa(q, k, v, causal=causal and not is_known(q.shape[1] <= 1))
+        return sdpa(q, k, v, causal=causal and not statically_known_true(q.shape[1] <= 1))
     positions = torch.arange(q.shape[1], device=q.device)
     return sdpa(q, k, v, attn_mask=attention_mask(positions[:, None], positions, causal, window))
 

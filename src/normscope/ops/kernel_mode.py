@@ -38,7 +38,7 @@ def _forced_by_environment() -> Implementation | None:
     chosen = os.environ.get("NORMSCOPE_KERNELS")
     if chosen is not None and chosen not in get_args(Implementation):
         known = ", ".join(get_args(Implementation))
-        raise ConfigError(f"NORMSCOPE_KERNELS={chosen!r} in the environment is not known; choose one of {known}")
+        raise ConfigError(f"invalid environment variable NORMSCOPE_KERNELS={chosen!r}; choose one of {known}")
     return cast(Implementation | None, chosen)
 
 
@@ -77,7 +77,7 @@ def select_backend(*tensors: Tensor | None) -> Backend:
 
 
 def is_plain(x: Tensor) -> bool:
-    """Return whether x is contiguous float32 on the CPU, and nothing is asked for, recorded or transformed.
+    """Return whether x is contiguous float32 on the CPU, with no forced implementation, tracing or transform.
 
     The common case, for which a norm has a short call.
     """
@@ -160,8 +160,8 @@ def as_operator(name: str, function: Callable[..., Any], schema: str | None = No
     def checked(*args: Any) -> Any:
         if forward_ad._current_level >= 0:
             raise TransformError(
-                f"{name} is part of a graph that was recorded before, as torch.export does, and cannot be "
-                f"differentiated forwards (torch.func.jvp)\nfix: use the module itself"
+                f"{name} is part of a recorded graph (torch.export), which does not support "
+                f"forward-mode differentiation (torch.func.jvp)\nfix: use the module itself"
             )
         return function(*args)
 

@@ -13,7 +13,7 @@
 | moments             | torch sums in float64       | -                               | in one pass               |
 
 The rule, in this order:
-1. What NORMSCOPE_KERNELS or `use_kernels` asks for, if it applies.
+1. The implementation that NORMSCOPE_KERNELS or `use_kernels` selects, if it applies.
 2. torch.func, forward-mode AD, torch.jit.trace, tensor subclasses: reference.
 3. CUDA, MPS and other devices: torch where it computes the same, else reference. No GPU has run this.
 4. The CPU: fused for float32, bfloat16 and float16; float64: reference.
@@ -44,7 +44,7 @@ from normscope.ops.norm import memory_layout
 from normscope.ops.norm.memory_layout import ChannelLayout
 from normscope.ops.norm.reference import Affine
 from normscope.ops.norm.statistic import Statistic
-from normscope.ops.symbolic_sizes import is_known
+from normscope.ops.symbolic_sizes import statically_known_true
 from normscope.scope import Plan
 
 
@@ -58,9 +58,9 @@ def choose_norm(x: Tensor, plan: Plan, statistic: Statistic, affine: Affine, mas
     if backend == "fused" and mask is None and statistic.centers and _is_plain_norm(x, affine) and forced() is None:
         if is_row_norm(plan, affine):
             row = (plan.count,) if affine.weight is None else tuple(affine.weight.shape)
-            return "torch" if layer_norm_is_torchs(x, row, affine.weight, affine.bias) else backend
+            return "torch" if uses_torch_layer_norm(x, row, affine.weight, affine.bias) else backend
         layout = _contiguous_layout(plan, affine)
-        if layout is not None and channel_norm_is_torchs(x, layout, affine.weight, affine.bias):
+        if layout is not None and uses_torch_channel_norm(x, layout, affine.weight, affine.bias):
             return "torch"
     return backend
 
@@ -89,10 +89,10 @@ def choose_tracked_norm(x: Tensor, plan: Plan, statistic: Statistic, affine: Aff
 def choose_batch_norm(x: Tensor, layout: ChannelLayout, affine: Affine, training: bool) -> Backend:
     """BatchNorm of plain tensors: "torch" where F.batch_norm also updates the running statistics."""
     applied = not training and not any_requires_grad(x, affine.weight, affine.bias)
-    return "torch" if applied or batch_norm_is_torchs(x, layout) else "reference"
+    return "torch" if applied or uses_torch_batch_norm(x, layout) else "reference"
 
 
-def layer_norm_is_torchs(x: Tensor, row: tuple[int, ...], weight: Tensor | None, bias: Tensor | None) -> bool:
+def uses_torch_layer_norm(x: Tensor, row: tuple[int, ...], weight: Tensor | None, bias: Tensor | None) -> bool:
     """Return whether torch normalizes rows of contiguous float32 numbers."""
     return x.numel() < SMALL and (not any_requires_grad(weight, bias) or is_tiny(x.numel(), row))
 
@@ -105,15 +105,15 @@ def is_tiny(numbers: int, row: tuple[int, ...]) -> bool:
     return numbers <= TINY and len(row) == 1 and row[0] % 16 == 0
 
 
-def channel_norm_is_torchs(x: Tensor, layout: ChannelLayout, weight: Tensor | None, bias: Tensor | None) -> bool:
+def uses_torch_channel_norm(x: Tensor, layout: ChannelLayout, weight: Tensor | None, bias: Tensor | None) -> bool:
     """Return whether torch normalizes channels of contiguous float32 numbers, with their own statistics."""
     if layout.across_batch:
-        return batch_norm_is_torchs(x, layout)
+        return uses_torch_batch_norm(x, layout)
     several = layout.memory_format == "contiguous" and layout.group_size > 1
     return several and not any_requires_grad(x, weight, bias)
 
 
-def batch_norm_is_torchs(x: Tensor, layout: ChannelLayout) -> bool:
+def uses_torch_batch_norm(x: Tensor, layout: ChannelLayout) -> bool:
     """Return whether torch normalizes channels over a small batch of contiguous float32 numbers."""
     planes = layout.across_batch and layout.group_size == 1 and layout.spatial > 1
     return planes and layout.channels > 1 and x.numel() < SMALL
@@ -169,7 +169,7 @@ def choose_cross_entropy(logits: Tensor, targets: Tensor) -> Backend:
 
 
 def choose_moments(x: Tensor) -> Backend:
-    """Moments of all values, or statistics of columns. There is no gradient, hence no operator."""
+    """Moments of all values, or statistics of columns. There is no gradient, so there is no operator."""
     return "fused" if x.dtype in SUPPORTED_DTYPES and select_backend(x) == "fused" else "reference"
 
 
@@ -191,7 +191,7 @@ def attention_kernel_is_faster(q: Tensor, k: Tensor, hides: bool, backend: Backe
     b, s, _, e = q.shape
     longest = MAX_TOKENS if hides else _MAX_TOKENS_BIDIRECTIONAL if e % 32 == 0 else _MAX_TOKENS_PADDED
     if backend == "operator":  # a graph may have symbolic lengths; use only what is known
-        return is_known(s <= longest)
+        return statically_known_true(s <= longest)
     return max(8, e // 4) <= s <= longest and b * k.shape[2] >= _MIN_HEADS
 
 

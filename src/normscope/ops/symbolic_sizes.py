@@ -1,7 +1,7 @@
 """Conditions on sizes that may be symbolic, as they are in graphs with dynamic shapes.
 
-A plain `if size == 1` would specialize such a graph to the example's sizes, or fail. `is_known` answers for all sizes
-that the graph supports.
+A plain `if size == 1` would specialize such a graph to the example's sizes, or fail. `statically_known_true` answers
+for all sizes that the graph supports.
 """
 
 from typing import Any
@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 
-def is_known(condition: Any) -> bool:
+def statically_known_true(condition: Any) -> bool:
     """Return whether a condition on sizes holds; for symbolic sizes, whether it holds for all of them.
 
-    >>> is_known(3 > 2), is_known(3 == 2)
+    >>> statically_known_true(3 > 2), statically_known_true(3 == 2)
     (True, False)
     """
     if not torch.compiler.is_dynamo_compiling():

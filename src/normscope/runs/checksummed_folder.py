@@ -1,7 +1,7 @@
 """Folders with a manifest: tensors, JSON files and their checksums.
 
 Every file is written to a temporary file, fsynced and renamed. manifest.json with the checksums comes last: a folder
-without one is incomplete. The manifest has a checksum of its own, so that damage to it isn't attributed to the files
+without one is incomplete. The manifest has its own checksum, so that damage to it isn't attributed to the files
 it lists.
 """
 

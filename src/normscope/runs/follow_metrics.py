@@ -19,8 +19,8 @@ MAX_BYTES = 4 * MIB
 class MetricsPosition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where a reader of metrics.jsonl stopped.
 
-    A resumed run drops the events after its checkpoint and writes others. The checksum of the last line tells whether
-    what was read is still in the file.
+    A resumed run drops the events after its checkpoint and writes others. The checksum of the last line detects that
+    the lines read before were replaced.
 
     Args:
         bytes: Number of bytes read.

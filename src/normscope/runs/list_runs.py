@@ -44,7 +44,7 @@ class RunSummary:
 
 
 def list_runs(folder: str | Path = "runs") -> tuple[list[RunSummary], dict[Path, NormscopeError]]:
-    """Describe the runs in a folder, or the run that the folder is, like `normscope runs`.
+    """Describe the runs in a folder, or a single run folder, like `normscope runs`.
 
     Args:
         folder: Folder that contains the runs.

@@ -78,7 +78,7 @@ def _rms(signal: TensorStats | None) -> float:
     return 0.0 if signal is None else math.nan if signal.non_finite else signal.rms
 
 
-class UpdateWatch:
+class UpdateTracker:
     """Context manager that measures how much an optimizer step changes each weight, without changing its bits.
 
     Args:

@@ -108,13 +108,13 @@ class AdaptiveThreads:
         if self.max_threads > load.cores and not load.is_busy:
             reason = f"{self.max_threads} threads share {load.cores} cores"
         if self.chosen < self.max_threads:
-            return f"{reason}: using {self.chosen} of {self.max_threads} threads meanwhile"
+            return f"{reason}: using {self.chosen} of {self.max_threads} threads for now"
         if self._chooser.fewer_are_not_allowed:
             return (
                 f"{reason}: keeping all {self.max_threads} threads, since fewer would change the last bits of results"
             )
         if self._chooser.fewer_were_slower:
-            return f"{reason}: steps are slower meanwhile, and would be even slower with fewer threads"
+            return f"{reason}: steps are slower for now, and would be even slower with fewer threads"
         return None
 
 

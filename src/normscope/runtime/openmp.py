@@ -2,7 +2,7 @@
 
 A waiting OpenMP thread spins before it sleeps, since waking up takes longer than most waits; with libgomp, for some
 milliseconds. On a busy machine it spins while the thread it waits for isn't scheduled, and keeps the core from it. It
-should sleep at once instead.
+should sleep immediately instead.
 
 libgomp reads the spin time once, when it is loaded. But it reduces it to almost nothing while a process has more
 threads than cores, which can be arranged at any time: an idle thread holds an idle team of OpenMP threads.

@@ -1,4 +1,4 @@
-"""Choose the dtype of matrix products: what is fast and safe on the device."""
+"""Choose the dtype of matmuls: the fastest safe one on the device."""
 
 import functools
 import json

@@ -114,7 +114,7 @@ class _Parser:
         if name == "..." and "(" in self.open:
             self._fail("'...' cannot be a part of a split axis", span, "name the parts, for instance (g [c])")
         if name in self.names:
-            fix = "write '...' once" if name == "..." else "give every axis a name of its own"
+            fix = "write '...' once" if name == "..." else "use a different name for each axis"
             self._fail(f"duplicate axis {name!r}", span, fix)
         self.names.add(name)
         self.dims.append(Axis(name, "[" in self.open, span))
@@ -130,7 +130,7 @@ class _Parser:
         if opening not in self.open:
             self._fail(f"unmatched {closing!r}", span, f"add the matching {opening!r}, or remove it")
         if next(reversed(self.open)) != opening:
-            fix = "close first what was opened last, for instance (g [c])"
+            fix = "close the innermost bracket first, for example (g [c])"
             self._fail("brackets and parentheses cross", span, fix)
         start, before = self.open.pop(opening)
         whole = start, span[1]

@@ -42,9 +42,9 @@ def check_shape(shape: Sequence[int | None], *, gaps: bool = False) -> tuple[int
     """Check a shape and return it as a tuple. Sizes may be None only with `gaps=True`."""
     if not isinstance(shape, list | tuple):
         hint = "its shape, x.shape" if hasattr(type(shape), "shape") else "for instance (2, 4, 3, 3)"
-        raise DtypeError(f"a shape is a tuple of whole numbers, but got {type(shape).__name__}; give {hint}")
+        raise DtypeError(f"a shape must be a tuple of integers, but got {type(shape).__name__}; pass {hint}")
     if not gaps and any(size is None for size in shape):
-        raise DtypeError(f"a shape is a tuple of whole numbers, but got {tuple(shape)}; give every size")
+        raise DtypeError(f"a shape must be a tuple of integers, but got {tuple(shape)}; pass every size")
     return cast(tuple[int, ...], tuple(shape))
 
 
@@ -55,7 +55,7 @@ def check_sizes(text: str, dims: Sequence[Dimension], sizes: Mapping[str, int]) 
         given = f"{name}={size!r}"
         if name not in spans:
             problem = f"a size was given for axis {name!r}, which the scope does not have"
-            fix = f"its axes are: {' '.join(spans)}" if spans else "leave it out: '...' has no size of its own"
+            fix = f"its axes are: {' '.join(spans)}" if spans else "remove it: '...' has no size"
             raise ScopeError(problem, text=text, span=full_span(text), given=given, fix=fix)
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             problem = f"the size of axis {name!r} must be a whole number above zero"
@@ -76,7 +76,7 @@ class Binding:
         axes = self.axes()
         reduced = tuple([i for i, (axis, _) in enumerate(axes) if axis.bracketed])
         if not reduced:
-            problem = "the scope is empty here: its brackets hold only '...', and the tensor has no axes left for it"
+            problem = "the scope is empty: its brackets contain only '...', which matches no axis of this tensor"
             span = next(axis.span for axis in flatten_axes(self.dims) if axis.bracketed)
             raise self.error(problem, "give a tensor with at least one more dimension", span)
         # Plain fields rather than cached properties, which torch.compile cannot trace.

@@ -86,7 +86,7 @@ class Scope:
 
 @dataclass(frozen=True)
 class Axes:
-    """The axes of a gain: `c h w` is a gain of shape (c, h, w), `(g c)` one of length g*c.
+    """The axes of a weight: `c h w` is a weight of shape (c, h, w), `(g c)` one of length g*c.
 
     >>> Axes.parse("(g c)").shape(Scope.parse("n (g [c]) [...]"), {"g": 8, "c": 4})
     (32,)
@@ -103,13 +103,13 @@ class Axes:
         dims = parse(text)
         for axis in flatten_axes(dims):
             if axis.is_ellipsis:
-                fix = "name the axes that own a gain, for instance affine='c'"
+                fix = "name the axes of the weight, for example affine='c'"
                 raise ScopeError("'...' has no fixed size", text=text, span=axis.span, fix=fix)
             if axis.bracketed:
-                fix = "name the axes that own a gain without brackets, for instance affine='c'"
+                fix = "name the axes of the weight without brackets, for example affine='c'"
                 raise ScopeError("brackets are not allowed here", text=text, span=axis.span, fix=fix)
         if not dims:
-            fix = "name the axes that own a gain, or give affine=None for no gain"
+            fix = "name the axes of the weight, or pass affine=None for no weight"
             raise ScopeError("no axis is named", text=text, span=full_span(text), fix=fix)
         return cls(text, dims)
 

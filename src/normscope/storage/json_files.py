@@ -42,7 +42,7 @@ class StrictStruct(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class ContentError(Exception):
-    """What is wrong with the content of a file; the message follows the name of the file."""
+    """Invalid content of a file; the message is appended to the file name."""
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""`normscope studio`: a local web page to see and touch scopes, models, runs, x-rays and the lab."""
+"""`normscope studio`: a local web interface for scopes, models, runs, x-rays and the lab."""

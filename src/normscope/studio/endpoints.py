@@ -6,7 +6,7 @@ is checked against, and returns data; one that returns an iterator streams it, o
     class Square(msgspec.Struct, forbid_unknown_fields=True):
         number: float
 
-    def square(studio: Studio, request: Square) -> dict[str, float]:
+    def square(studio: StudioState, request: Square) -> dict[str, float]:
         return {"result": request.number**2}
 
     ENDPOINTS = {"demo/square": square}
@@ -110,7 +110,7 @@ async def _lines(items: Iterator[Any]) -> AsyncIterator[bytes]:
         yield encode({"error": describe(error)}) + b"\n"
     except Exception:
         logging.getLogger(__name__).exception("a stream failed")
-        yield encode({"error": {"message": "the server failed; its terminal shows why", "fix": ""}}) + b"\n"
+        yield encode({"error": {"message": "internal server error; see the terminal for details", "fix": ""}}) + b"\n"
     finally:
         close = getattr(items, "close", None)
         if close is not None:  # a client that went away: end a generator where it waits, though this task is canceled
@@ -132,7 +132,7 @@ def describe(error: Exception) -> dict[str, Any]:
 
 
 def encode(value: Any) -> bytes:
-    """JSON, with NaN and infinities as null: no browser reads them. Lone surrogates, no Unicode, become "?"."""
+    """JSON, with NaN and infinities as null: JSON does not allow them. Lone surrogates become "?"."""
     try:
         return msgspec.json.encode(value, enc_hook=_plain)
     except UnicodeEncodeError:  # a damaged or hostile text
@@ -165,5 +165,5 @@ def _plain(value: Any) -> Any:
 
 
 def finite(value: float | None) -> float | None:
-    """The number, or None where JSON has no word for it."""
+    """The number, or None for NaN and infinity, which JSON cannot represent."""
     return value if value is not None and math.isfinite(value) else None

@@ -58,7 +58,7 @@ class Job:
         return "stopped" if self.stop_requested else "failed"
 
     def output(self) -> str:
-        """The end of what it printed. The file of a process that has ended is closed."""
+        """The last part of its output. The file of a process that has ended is closed."""
         ended = self.process.poll() is not None  # before reading: it may print until it ends
         with self._lock:
             if self.output_file.closed:

@@ -1,4 +1,4 @@
-"""Who may talk to the server: this user's browser, from this server's own page.
+"""Access control: only this user's browser, from this server's own page.
 
 Other programs on the machine don't know the token. Other web pages in the same browser can send requests to a local
 address, but they cannot read the token's cookie, and the browser tells where a request comes from: its `Origin` and, if

@@ -23,7 +23,7 @@ from normscope.lab.results.outcome import DEFAULT_FOLDER
 from normscope.studio import views
 from normscope.studio.endpoints import routes
 from normscope.studio.security import Guard
-from normscope.studio.state import Studio
+from normscope.studio.state import StudioState
 
 HOST = "127.0.0.1"
 
@@ -58,7 +58,7 @@ class StudioServer:
 
     def __init__(self, runs: str | Path, lab: str | Path = DEFAULT_FOLDER, port: int = 0) -> None:
         # Absolute: a relative folder could look like an option to the jobs.
-        self.state = Studio(as_path(runs, "a folder of runs").resolve(), as_path(lab, "a lab folder").resolve())
+        self.state = StudioState(as_path(runs, "a folder of runs").resolve(), as_path(lab, "a lab folder").resolve())
         static_folder()
         self._listener = _listen(port)
         token, port = secrets.token_urlsafe(24), self._listener.getsockname()[1]
@@ -98,7 +98,7 @@ class StudioServer:
         self._server.should_exit = True
 
 
-def create_app(state: Studio, token: str, port: int) -> Starlette:
+def create_app(state: StudioState, token: str, port: int) -> Starlette:
     """The application: pages and files of the front end, and `POST /api/...`."""
     page = static_folder()
 

@@ -21,7 +21,7 @@ UPLOADS = "uploads"
 
 
 @dataclass
-class Studio:
+class StudioState:
     """The state of the server.
 
     Args:

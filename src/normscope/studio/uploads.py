@@ -10,7 +10,7 @@ from msgspec import Meta
 from normscope.errors import ConfigError, FileError
 from normscope.storage.json_files import MIB
 from normscope.storage.safe_folder import SafeFolder
-from normscope.studio.state import UPLOADS, Studio
+from normscope.studio.state import UPLOADS, StudioState
 
 MAX_UPLOAD = 64 * MIB
 """Largest text in bytes."""
@@ -24,7 +24,7 @@ UploadName = Annotated[str, Meta(pattern=r"\Atext-[0-9a-f]{16}\.txt\Z")]
 """The name of a stored text."""
 
 
-def store(studio: Studio, data: bytes) -> dict[str, Any]:
+def store(studio: StudioState, data: bytes) -> dict[str, Any]:
     """Check that the data is text, and store it."""
     characters, preview = _check_text(data)
     studio.runs.mkdir(parents=True, exist_ok=True)
@@ -37,7 +37,7 @@ def store(studio: Studio, data: bytes) -> dict[str, Any]:
     return {"name": name, "bytes": len(data), "characters": characters, "preview": preview}
 
 
-def upload_path(studio: Studio, name: str) -> Path:
+def upload_path(studio: StudioState, name: str) -> Path:
     """The path of a stored text."""
     folder = SafeFolder(studio.runs, UPLOADS)
     if not folder.has(name):

@@ -1,4 +1,4 @@
-"""Find out by experiment which formula a norm over the last axis computes, whatever its name and its code."""
+"""Detect the formula of a norm over the last axis by running it on probe inputs."""
 
 import contextlib
 import itertools
@@ -101,7 +101,7 @@ def _formula_of_width(module: nn.Module, width: int) -> NormFormula:
     for x in probe_inputs(form.eps, width):
         if not allclose(_result(copied, x), _formula(x, form, copied)):
             what = f"it is {form.statistic} for large inputs, but not for small ones"
-            raise UnknownNormError(f"{what}: what keeps it from dividing by zero is not an eps under the square root")
+            raise UnknownNormError(f"{what}: its guard against division by zero is not an eps inside the square root")
     broken = torch.where(torch.arange(width) == 1, torch.nan, random_input((2, width), 1.0, torch.float32, seed=31))
     if not allclose(_result(copied, broken), _formula(broken, form, copied)):
         raise UnknownNormError("it replaces NaN by other values")

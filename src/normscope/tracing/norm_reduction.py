@@ -1,4 +1,4 @@
-"""Find out by experiment which axes of its input a norm reduces over, whatever its name and its code."""
+"""Detect the axes that a norm reduces over by running it on probe inputs."""
 
 import math
 from dataclasses import dataclass

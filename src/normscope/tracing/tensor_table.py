@@ -1,4 +1,4 @@
-"""Remember something about each tensor that is alive, such as what it was computed from, without keeping it alive."""
+"""Weakly keyed tables of live tensors, for example of the tensors that each was computed from."""
 
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -78,7 +78,7 @@ class TensorLineage:
         known = self._ids.get(tensor)
         return self._new_id(tensor) if known is None else known
 
-    def is_known(self, tensor: Tensor) -> bool:
+    def statically_known_true(self, tensor: Tensor) -> bool:
         return self._ids.get(tensor) is not None
 
     def record(self, inputs: Iterable[int], outputs: Iterable[Tensor], role: Role) -> None:

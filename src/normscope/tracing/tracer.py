@@ -1,4 +1,4 @@
-"""Watch a model run: a `Tracer` tells an observer about module calls, torch functions and gradients.
+"""Trace a running model: a `Tracer` reports module calls, torch functions and gradients to an observer.
 
 Drawings, the x-ray and the NaN guard are observers. Copying or saving a hooked model does not take the hooks along.
 """

@@ -57,7 +57,7 @@ class TrainConfig:
         save_every: Save a checkpoint every N steps.
         xray_every: Save an x-ray snapshot every N steps and report its findings; 0 disables snapshots.
         device: cpu, cuda, mps, ...; auto uses an accelerator if there is one.
-        precision: Dtype of matrix products; auto chooses what is fast and safe on the device.
+        precision: Dtype of matmuls (autocast); auto chooses the fastest safe dtype of the device.
         compile: Compile the model with torch.compile.
         on_nan: On a NaN or Inf: stop, or roll back to the last checkpoint and skip the batch.
     """

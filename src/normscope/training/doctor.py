@@ -145,7 +145,7 @@ class DoctorReport:
         machine, choices: Rows of the report.
         preset: Name of the model preset.
         model, train: The config that was measured.
-        cost: What it costs.
+        cost: Measured time and memory.
     """
 
     machine: list[DoctorRow]

@@ -19,7 +19,7 @@ from normscope.runs.events import FinishedEvent, NoticeEvent, Observer, StartedE
 from normscope.runs.metrics_file import MetricsFile
 from normscope.runs.report.page import write_report
 from normscope.runs.run import Run
-from normscope.runs.xray_snapshots import UpdateWatch
+from normscope.runs.xray_snapshots import UpdateTracker
 from normscope.runtime.adaptive_threads import TorchThreads
 from normscope.storage.lock import locked
 from normscope.training.memory_estimate import check_memory
@@ -129,7 +129,7 @@ def report_start(session: TrainingSession) -> None:
         "precision": f"{str(precision.dtype).removeprefix('torch.')} ({precision.reason})",
         "threads": str(session.max_threads),
     }
-    session.events.emit_lasting(
+    session.events.emit_persistent(
         StartedEvent(
             session.step,
             folder=str(session.run.folder),
@@ -143,7 +143,7 @@ def report_start(session: TrainingSession) -> None:
         )
     )
     for text in startup_notices(session):
-        session.events.emit_lasting(NoticeEvent(session.step, text))
+        session.events.emit_persistent(NoticeEvent(session.step, text))
 
 
 def startup_notices(session: TrainingSession) -> list[str]:
@@ -173,8 +173,8 @@ def must_compile_kernels() -> bool:
 def _step(session: TrainingSession, threads: TorchThreads) -> None:
     start = time.perf_counter()
     is_xray_due = session.config.is_xray_due(session.step + 1)
-    session.update_watch = UpdateWatch(session.model) if is_xray_due else None
-    with session.update_watch or nullcontext():
+    session.update_tracker = UpdateTracker(session.model) if is_xray_due else None
+    with session.update_tracker or nullcontext():
         step = session.trainer.step()
     seconds = time.perf_counter() - start
     threads.step(seconds)

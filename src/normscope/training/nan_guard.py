@@ -46,7 +46,7 @@ class NonFiniteOrigin:
     def __str__(self) -> str:
         happened = {
             "weights": "not finite before the batch",
-            "forward": "output is not finite, input is",
+            "forward": "output is not finite, but the input is",
             "backward": "gradient is not finite, incoming gradient is",
             "statistics": "running statistic is not finite after the batch, all outputs and gradients are",
         }

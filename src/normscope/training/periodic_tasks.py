@@ -24,7 +24,7 @@ def run_due_tasks(session: TrainingSession) -> None:
     """Run all tasks that are due after the current step."""
     session.mark_metrics()
     config, step, extension = session.config, session.step, session.run.extension
-    # The end of a run before it was extended is still an end: what was done there is repeated on resume.
+    # The last step before an extension still counts as a last step: its tasks are repeated on resume.
     is_end = step in (config.steps, *(extension.before if extension else ()))
 
     def is_due(every: int) -> bool:
@@ -83,7 +83,7 @@ def take_due_xray(session: TrainingSession) -> XrayRecord:
     label = f"{session.run.folder.name} step {step}"
     record = take_xray(session.model, inputs, targets, label=label, step=step, only_layers=not is_snapshot)
     if is_snapshot:
-        watch = session.update_watch
+        watch = session.update_tracker
         record = snapshots.with_saved_updates(step, record) if watch is None else watch.add_to(record)
         snapshots.save(step, record)
     return record

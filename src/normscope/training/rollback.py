@@ -57,12 +57,12 @@ def recover(session: TrainingSession, error: NonFiniteError, rollbacks: Rollback
         session.metrics.on_event(NoticeEvent(session.step, text))
         session.metrics.on_event(FinishedEvent(session.step, f"stopped: {problem}", session.elapsed))
         saved = "saved checkpoints are intact" if checkpoints else "no checkpoint yet"
-        repeated = f"it came back after {count} rollbacks\n" if count else ""
+        repeated = f"the error recurred after {count} rollbacks\n" if count else ""
         fix = f"start a new run with a lower --matrix-lr and --lr; {saved}"
         raise NonFiniteError(f"{text}\n{repeated}fix: {fix}") from error
     skipped = _roll_back(session, batch, rollbacks.next_step(checkpoints, session.step + 1))
     notice = f"{text}\nrolled back to step {session.step}; {skipped}"
-    session.events.emit_lasting(NoticeEvent(session.step, notice))
+    session.events.emit_persistent(NoticeEvent(session.step, notice))
 
 
 def _save_bundle(session: TrainingSession, problem: str) -> tuple[NonFiniteOrigin | None, str]:
@@ -87,4 +87,4 @@ def _roll_back(session: TrainingSession, bad_batch: int, step: int | None) -> st
         return f"batch {bad_batch} is skipped"
     trainer, first = session.trainer, session.trainer.next_batch
     trainer.skipped_batches = sorted({*trainer.skipped_batches, *range(first, bad_batch)})
-    return f"batches {first} to {bad_batch} are skipped, since it kept coming back from step {last}"
+    return f"batches {first} to {bad_batch} are skipped, because the error recurred after step {last}"

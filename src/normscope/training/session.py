@@ -21,7 +21,7 @@ from normscope.runs.config import check_same_config
 from normscope.runs.events import CheckpointEvent, Observer, RunEvent
 from normscope.runs.metrics_file import MetricsFile, check_metrics, metrics_checksum
 from normscope.runs.run import Run, check_sources_unchanged
-from normscope.runs.xray_snapshots import UpdateWatch
+from normscope.runs.xray_snapshots import UpdateTracker
 from normscope.runtime.devices import resolve_device
 from normscope.runtime.machine_load import usable_cores
 from normscope.runtime.memory import keep_freed_memory
@@ -59,7 +59,7 @@ class EventBus:
         for observer in self._observers:
             observer.on_event(event)
 
-    def emit_lasting(self, event: RunEvent) -> None:
+    def emit_persistent(self, event: RunEvent) -> None:
         """Send an event that a rollback must keep in metrics.jsonl, such as a start or a notice."""
         self._lasting.append(event)
         self.emit(event)
@@ -103,7 +103,7 @@ class TrainingSession:
         self.trainer = Trainer(self.model, self.config, self.batches, self.autocast)
         self.trainer.skipped_batches = list(skipped_batches)
         self.best: float | None = None
-        self.update_watch: UpdateWatch | None = None
+        self.update_tracker: UpdateTracker | None = None
         checkpoints, seconds, metrics_bytes, path = self.run.checkpoints, 0.0, 0, None
         if step is not None and (step != 0 or step in checkpoints.steps()):
             seconds, metrics_bytes = self._restore(step)
@@ -175,7 +175,7 @@ class TrainingSession:
         return self.trainer.is_bitwise_equal(threads, self.max_threads)
 
     def environment(self) -> dict[str, str]:
-        """What the last bits of the results depend on."""
+        """The settings that affect bitwise reproducibility."""
         return environment(self.device, self.precision.dtype, self.max_threads)
 
     def _with_equivalent_threads(self, before: Mapping[str, str]) -> Mapping[str, str]:

@@ -49,7 +49,7 @@ class TrainingRun(Run):
             from_step: Resume from this checkpoint instead of the last, and drop later ones; 0 is the start.
             until: Save and pause after this step.
             steps: Extend the run to this number of steps. From here on, the learning-rate schedule is that of the
-                longer run; the run says that it was extended.
+                longer run; the log and the report note the extension.
             tensorboard: Log to TensorBoard.
             wandb: Log to Weights & Biases: off, offline or online.
             quiet: Show no progress and no samples.

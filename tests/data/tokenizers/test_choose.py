@@ -58,8 +58,6 @@ def test_the_choice_is_reported_and_can_be_overridden(tmp_path: Path) -> None:
     text.write_text("".join(random.Random(1).choices(HAN, k=1000)))
     corpus = prepare(text, tmp_path / "auto", tokenizer="auto")
     assert corpus.tokenizer.kind == "characters"
-    assert corpus.notices[0].startswith(
-        f"tokenizer: the {corpus.tokenizer.vocab_size - 1} characters of the text, because"
-    )
+    assert corpus.notices[0].startswith(f"tokenizer: characters ({corpus.tokenizer.vocab_size - 1}), because")
     overruled = prepare(text, tmp_path / "bpe", tokenizer="auto", vocab_size=260)
     assert (overruled.tokenizer.kind, overruled.tokenizer.vocab_size) == ("bpe", 260)

@@ -170,7 +170,7 @@ def test_tables_state_the_actual_confidence() -> None:
 def test_runs_no_better_than_a_uniform_guess_are_counted() -> None:
     runs = made_runs({"rms": (True, False, True, False), "layer": (False,) * 4})
     for text in (*everywhere(made_outcome(runs=runs)), " ".join(notices(made_outcome(runs=runs)))):
-        assert "Runs no better than a uniform guess, which count as one: 2 of 4 with rms." in text
+        assert "Runs no better than a uniform guess, scored as a uniform guess: 2 of 4 with rms." in text
     assert not any("guessing" in notice for notice in notices(made_outcome()))
 
 

@@ -19,7 +19,7 @@ from normscope.ops.norm.memory_layout import is_row_norm
 from normscope.ops.norm.power_norm import PowerNormState, power_norm_step
 from normscope.ops.norm.reference import Affine, NormStatistics
 from normscope.ops.norm.statistic import STANDARDIZE, Statistic, StatisticName
-from normscope.ops.symbolic_sizes import is_known
+from normscope.ops.symbolic_sizes import statically_known_true
 from normscope.scope import Axes, Plan, Scope
 
 _MAX_CACHED_PLANS = 64
@@ -130,7 +130,7 @@ class Norm(BaseModule):
         self._make_parameters(bias, device, dtype)
         self._make_buffers(device, dtype)
         self._plans: dict[torch.Size, tuple[Plan, tuple[int, ...], bool]] = {}
-        self._calls: dict[torch.Size, normalize.ShortCall | None] = {}
+        self._calls: dict[torch.Size, normalize.CachedDispatch | None] = {}
         self.reset_parameters()
 
     def _make_parameters(self, bias: bool, device: Device, dtype: torch.dtype | None) -> None:
@@ -191,7 +191,7 @@ class Norm(BaseModule):
         eps = reference.default_eps(input) if self.eps is None else self.eps
         affine = self._affine(broadcast_shape, is_row_norm)
         if plain and not self.sync and (self.state is None or (self.state == "running" and plan.kept == (1,))):
-            call = normalize.short_call(plan, self.statistic, broadcast_shape, self.parameter_shape)
+            call = normalize.dispatch_for_shape(plan, self.statistic, broadcast_shape, self.parameter_shape)
             self._calls[input.shape] = call
         if self.state is None and not (self.sync and is_shared(True)):
             return normalize.normalize(input, plan, statistic=self.statistic, eps=eps, affine=affine, mask=mask)
@@ -222,7 +222,9 @@ class Norm(BaseModule):
             self._update_running_stats(statistics, plan, masked=mask is not None)
         return y
 
-    def _batch_norm_in_torch(self, x: Tensor, call: normalize.ShortCall, affine: Affine, eps: float) -> Tensor | None:
+    def _batch_norm_in_torch(
+        self, x: Tensor, call: normalize.CachedDispatch, affine: Affine, eps: float
+    ) -> Tensor | None:
         """Run torch.batch_norm, which updates the running statistics too; None where it is not to run."""
         buffers, momentum, training = self._buffers, self.momentum, not self._uses_running_stats()
         mean, variance, batches = buffers["running_mean"], buffers["running_var"], buffers["num_batches_tracked"]
@@ -297,7 +299,7 @@ class Norm(BaseModule):
         momentum = 1 / batches.clamp(min=1).to(moment.dtype) if self.momentum is None else self.momentum
         dims = tuple(i for i, name in enumerate(plan.names) if name not in self.tracked)
         # Whether all statistics are over the same number of values.
-        is_even = not masked and not is_shared(self.sync) and is_known(plan.count > 1) and moment.numel()
+        is_even = not masked and not is_shared(self.sync) and statically_known_true(plan.count > 1) and moment.numel()
         for buffer, value, is_variance in (
             (self.running_mean, statistics.mean, False),
             (self.running_var, moment, True),  # which is made unbiased
@@ -306,7 +308,7 @@ class Norm(BaseModule):
             if buffer is None or value is None:
                 continue
             if is_even:
-                batch = value if is_known(value.numel() == buffer.numel()) else value.mean(dims)
+                batch = value if statically_known_true(value.numel() == buffer.numel()) else value.mean(dims)
                 batch = batch.reshape(buffer.shape) * (plan.count / (plan.count - 1) if is_variance else 1.0)
                 buffer.copy_(torch.lerp(buffer.to(value.dtype), batch, momentum))
                 continue
@@ -326,7 +328,9 @@ class Norm(BaseModule):
             self._check_count(plan)
 
     def _check_count(self, plan: Plan) -> None:
-        if is_known(plan.count == 1) and not is_shared(self.sync):  # with sync, other ranks may have more values
+        if statically_known_true(plan.count == 1) and not is_shared(
+            self.sync
+        ):  # with sync, other ranks may have more values
             instead = ", or call eval() to use the running statistics" if self.state else ""
             raise ShapeError(
                 f"a tensor of shape {plan.shape} has one value for each statistic of the scope {self.scope.text!r}: "

@@ -35,14 +35,14 @@ def check_settings(
             f"state='power' needs statistic='rms' and a momentum, but got {statistic.name!r} and {momentum}"
         )
     if not is_integer(warmup, least=0):
-        raise ConfigError(f"warmup={warmup!r} must be a whole number, zero or more: how many batches it lasts")
+        raise ConfigError(f"warmup={warmup!r} must be a non-negative integer, the number of warmup batches")
     if warmup and state != "power":
         raise ConfigError(f"warmup={warmup!r} goes with state='power', but state is {state!r}")
 
 
 def check_eps(eps: float | None) -> None:
     if eps is not None and not (is_number(eps) and 0 <= eps < math.inf):
-        raise ConfigError(f"eps={eps!r} must be a number, zero or more: it is added under a root")
+        raise ConfigError(f"eps={eps!r} must be a non-negative number")
 
 
 # Axis sizes are keyword arguments too (`c=64`), so axes cannot have these names.
@@ -83,7 +83,7 @@ def check_kept_axes(scope: Scope, sizes: Mapping[str, int], state: NormState | N
     if sync and not scope.axes[0].bracketed:
         raise ConfigError(
             f"sync=True shares statistics between ranks, which hold different samples, but the scope {scope.text!r} "
-            f"does not bracket its first axis: every sample is normalized by itself. Leave sync out"
+            f"does not bracket its first axis: every sample is normalized separately. Remove sync=True"
         )
     if sync and unknown:
         raise ConfigError(
@@ -92,8 +92,8 @@ def check_kept_axes(scope: Scope, sizes: Mapping[str, int], state: NormState | N
         )
     if state == "power" and unknown:
         raise ConfigError(
-            f"state='power' remembers something of every statistic, but the size of {unknown} "
-            f"in the scope {scope.text!r} is not known beforehand; bracket it, or give its size"
+            f"state='power' needs a buffer entry per statistic, but the size of {unknown} "
+            f"in the scope {scope.text!r} is unknown; bracket the axis, or pass its size"
         )
 
 
@@ -128,7 +128,7 @@ def check_custom_backward() -> None:
     """Reject training a PowerNorm where torch would ignore its custom backward pass."""
     if is_function_transform_active() or is_exporting_or_tracing():
         raise TransformError(
-            "PowerNorm in training has a backward pass of its own, which moves its running statistics; torch.func, "
+            "PowerNorm in training has a custom backward pass that updates its running statistics; torch.func, "
             "torch.export and torch.jit.trace differentiate the forward pass instead and would compute something else"
             "\nfix: call eval() first, or train with plain autograd or torch.compile"
         )

@@ -9,7 +9,7 @@ from torch import nn
 from normscope.blocks.norm.base import Device, Norm, ScopeText
 from normscope.blocks.norm.checks import channel_axes, resolve_scope, to_positive_int
 from normscope.errors import ConfigError
-from normscope.ops.symbolic_sizes import is_known
+from normscope.ops.symbolic_sizes import statically_known_true
 from normscope.scope import Plan, Scope
 
 
@@ -82,7 +82,7 @@ class GroupNorm(Norm, nn.GroupNorm):  # type: ignore[misc]
 
     def _check_plan(self, plan: Plan) -> None:
         # Like torch: an error only if the whole tensor, including the batch, has one value per group.
-        if is_known(math.prod(plan.shape) == math.prod(plan.broadcast_shape(("g",)))):
+        if statically_known_true(math.prod(plan.shape) == math.prod(plan.broadcast_shape(("g",)))):
             self._check_count(plan)
 
 

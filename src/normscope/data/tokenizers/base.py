@@ -100,7 +100,7 @@ class Tokenizer(ABC):
         """Create an incremental decoder.
 
         Args:
-            after: the tokens before, whose text is already known. They may affect the next text: Llama's tokenizer puts
+            after: the preceding tokens, already decoded. They may affect the next text: Llama's tokenizer puts
                 a space before a word, except at the start of a text.
         """
         return DecodeStream(self)

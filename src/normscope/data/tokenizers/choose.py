@@ -111,8 +111,8 @@ def default_vocab_size(statistics: TextStatistics) -> tuple[int | None, str]:
     if (size < MIN_BPE_TOKENS or too_many_wide) and len(statistics.alphabet) <= MAX_ALPHABET:
         why = f"it has {wide:,} multi-byte characters" if size >= MIN_BPE_TOKENS else "the text is short"
         return None, (
-            f"tokenizer: the {len(statistics.alphabet):,} characters of the text, because {why}; prompts cannot "
-            "contain other characters. --tokenizer bpe encodes all characters"
+            f"tokenizer: characters ({len(statistics.alphabet):,}), because {why}; prompts cannot "
+            "contain other characters. Use --tokenizer bpe to encode any text"
         )
     if size < DEFAULT_VOCAB_SIZE:
         size = max(size, MIN_BPE_TOKENS)

@@ -10,7 +10,7 @@ from torch import Tensor
 from normscope.diagnostics.collect.accumulators import ModuleAccumulator, UnitsBySource, is_saturated
 from normscope.diagnostics.collect.products import UnregisteredParameters, flops_of
 from normscope.diagnostics.collect.session import CallFrame, XraySession
-from normscope.diagnostics.collect.tensors import JoinLocation, TensorEntry, in_backward, is_measurable, shape_of
+from normscope.diagnostics.collect.tensors import JoinLocation, TrackedTensor, in_backward, is_measurable, shape_of
 from normscope.diagnostics.module_names import join_names, module_ref
 from normscope.ops.activations import activate
 from normscope.ops.attention import attend
@@ -27,7 +27,7 @@ _MAX_CALLS = 64
 _MAX_ARG_DEPTH = 2
 _DATA: Any = torch._C.TensorBase.data
 
-_Sides = tuple[TensorEntry, TensorEntry]
+_Sides = tuple[TrackedTensor, TrackedTensor]
 
 
 class FunctionObserver(TraceObserver):
@@ -61,7 +61,7 @@ class FunctionObserver(TraceObserver):
             session.guarded("`.data`", self._mark_for_remeasuring, call.args)
         return result
 
-    def _observe(self, call: FunctionCall, result: Any, join: _Sides | None, scaled_from: TensorEntry | None) -> None:
+    def _observe(self, call: FunctionCall, result: Any, join: _Sides | None, scaled_from: TrackedTensor | None) -> None:
         frame, name, args, kwargs = call.frames[-1], call.name, call.args, call.kwargs
         self._count_flops(call.frames, flops_of(name, args, kwargs, result))
         self._unregistered.check_call(frame.accumulator.name, call, self._session.registry)
@@ -123,7 +123,7 @@ class FunctionObserver(TraceObserver):
         else:
             lineage.record(inputs, outputs, role)
 
-    def _find_scaled(self, call: FunctionCall) -> TensorEntry | None:
+    def _find_scaled(self, call: FunctionCall) -> TrackedTensor | None:
         """Return the entry of a tensor that is multiplied by a factor, or of which some values are dropped.
 
         A factor has fewer elements than the tensor: one for all, or one for each feature or sequence. A tensor with as
@@ -136,7 +136,7 @@ class FunctionObserver(TraceObserver):
         known = self._session.registry.of(large)
         return known if known.producers or known.scaled_from else None
 
-    def _pass_on(self, known: TensorEntry, result: Tensor) -> None:
+    def _pass_on(self, known: TrackedTensor, result: Tensor) -> None:
         """Keep the origin of a scaled tensor, but not its statistics."""
         registry = self._session.registry
         if is_measurable(result) and registry.of(result) is not known:

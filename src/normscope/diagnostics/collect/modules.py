@@ -70,7 +70,7 @@ class XrayObserver(FunctionObserver):
         accumulator.calls += 1
 
     def _add_notices(self, module: nn.Module) -> None:
-        """Tell what cannot be recorded of a module, or differs from a run without the x-ray."""
+        """Add notices about what cannot be recorded, or differs from a run without the x-ray."""
         if threading.get_ident() != self._session.thread:
             self._session.notice("the model was called in another thread, where functions cannot be recorded")
         if _in_compiled_code():
@@ -170,7 +170,7 @@ class XrayObserver(FunctionObserver):
     def _record_output_lineage(self, frame: CallFrame, tensor: Tensor) -> None:
         """Record the origin of a tensor that no torch function made: the output of a fused kernel."""
         lineage = self._session.lineage
-        if frame.input_lineage is not None and not lineage.is_known(tensor):
+        if frame.input_lineage is not None and not lineage.statically_known_true(tensor):
             role: Role = "pass" if is_norm(frame.module) else "linear" if is_linear(frame.module) else "nonlinear"
             lineage.record([frame.input_lineage], [tensor], role)
 

@@ -1,4 +1,4 @@
-"""Which tensors can be measured, and what is known about live ones: statistics, producers and consumers."""
+"""Which tensors can be measured, and the recorded state of live tensors: statistics, producers and consumers."""
 
 from dataclasses import dataclass, field
 from typing import TypeGuard
@@ -60,7 +60,7 @@ class JoinLocation:
 
 
 @dataclass
-class TensorEntry:
+class TrackedTensor:
     """What is known about a tensor.
 
     Args:
@@ -97,20 +97,20 @@ class TensorRegistry:
     """Entries of live tensors. A tensor that was changed in place gets a new entry."""
 
     def __init__(self) -> None:
-        self._entries = TensorTable[TensorEntry](version_of)
+        self._entries = TensorTable[TrackedTensor](version_of)
         self._clock = 0
 
-    def of(self, tensor: Tensor) -> TensorEntry:
+    def of(self, tensor: Tensor) -> TrackedTensor:
         """Return the entry of a tensor: a new one if the tensor is new or was changed in place."""
         return self._entries.get(tensor) or self.renew(tensor)
 
-    def renew(self, tensor: Tensor) -> TensorEntry:
+    def renew(self, tensor: Tensor) -> TrackedTensor:
         """Replace the entry of a tensor by a new one."""
         self._clock += 1
         channels = 1 if tensor.dim() >= 4 else -1
-        return self.share(tensor, TensorEntry(self._clock, channels=channels, needs_remeasure=tensor.is_inference()))
+        return self.share(tensor, TrackedTensor(self._clock, channels=channels, needs_remeasure=tensor.is_inference()))
 
-    def share(self, tensor: Tensor, entry: TensorEntry) -> TensorEntry:
+    def share(self, tensor: Tensor, entry: TrackedTensor) -> TrackedTensor:
         """Let a tensor share the entry of another one with the same values."""
         return self._entries.put(tensor, entry)
 

@@ -14,7 +14,7 @@ from normscope.diagnostics.tensor_stats import ResidualJoin
 VANISHING_ACTIVATIONS = FindingKind("""
 vanishing-activations: activation rms shrinks {factor} times from {first} to {last}
 why: Each of {layers} layers scales its input by about {factor per layer}. The output hardly depends on the input, so
-the loss cannot tell inputs apart.
+the loss cannot distinguish inputs.
 fix: {after_training}initialize the weights for a gain of 1 per layer (now {factor per layer}), e.g.
 nn.init.kaiming_normal_(weight) before a ReLU, or add norms between the layers
 """)
@@ -57,7 +57,7 @@ DOMINATING_BRANCH = FindingKind("""
 residual-branch-dominates: a branch of {module} is {branch / stream} times larger than the residual stream it is added
 to
 why: After the addition, {kept:%} of the stream's rms is the previous stream; the rest comes from {source}.
-fix: {after_training}check the last weight of {source} and whatever scales its output; use a smaller initialization
+fix: {after_training}check the last weight of {source} and any factor on its output; use a smaller initialization
 """)
 
 MIN_LAYERS = 4
@@ -69,7 +69,7 @@ PyTorch's default initialization before a ReLU has g = 1 / sqrt(6), which reache
 where plain networks stop training without a norm or a better initialization."""
 
 MIN_STEADY_FACTOR = 100.0
-"""What must remain without the largest single step; otherwise one layer is at fault, not the depth."""
+"""Minimum change without the largest single step; otherwise one layer is the cause, not the depth."""
 
 HOPELESS = 2.0**23
 """Beyond this, one end of the stack is below float32's rounding of the other."""

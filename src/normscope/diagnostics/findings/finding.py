@@ -200,7 +200,7 @@ class RecordView:
 
     @cached_property
     def after_training_advice(self) -> str:
-        """What precedes advice on initialization: for a trained model, suggest the optimizer settings first."""
+        """Prefix of advice on initialization: for a trained model, suggest the optimizer settings first."""
         if (self.total_steps or 0) <= FEW_STEPS:
             return ""
         first = "if the model was healthy at initialization, lower the learning rate, clip gradients or add warmup"

@@ -127,7 +127,7 @@ def _why_zero(view: RecordView, module: ModuleRecord, names: list[str]) -> tuple
         before = [name for name in module.fed_by if name in view.modules]
         return (
             "its input is all zeros",
-            f"check what comes before it{f', {module_ref(before[0])}' if before else ''}: dead units, zero weights, or "
+            f"check its input{f', {module_ref(before[0])}' if before else ''}: dead units, zero weights, or "
             "an all-zero input",
         )
     if module.has_zero_weights:
@@ -138,7 +138,7 @@ def _why_zero(view: RecordView, module: ModuleRecord, names: list[str]) -> tuple
     if zero is not None:
         return f"all weights of the later layer {module_ref(zero)} are zero", zero_weights_fix(zero)
     return (
-        "what follows it is dead, masked, multiplied by zero, or underflows",
+        "a later layer is dead, masked, multiplied by zero, or underflows",
         "check the modules that read its output for dead units, a mask that hides everything, or a zero factor; in "
         "float16, scale the loss (torch.amp.GradScaler)",
     )

@@ -12,7 +12,7 @@ from normscope.diagnostics.record import ModuleRecord
 from normscope.diagnostics.tensor_stats import TensorStats
 
 NON_FINITE_INPUT = FindingKind("""
-non-finite-input: {module} was given NaN or Inf{where}
+non-finite-input: {module} received NaN or Inf{where}
 why: No module produced these values: they come from the data or its preprocessing. {effect}
 fix: find the affected samples with ~torch.isfinite(batch): missing values, log of zero, division by a zero standard
 deviation, float16 overflow
@@ -45,7 +45,7 @@ apply torch.where to the input of the function, not only to its output
 """)
 EMPTY_BATCH = FindingKind("""
 empty-batch: the batch is empty: the model's {what} has no elements
-why: Without data no problem can show up.
+why: An empty batch has no values to check.
 fix: pass a batch with at least one sample; check the filter, slice or data loader that produced this one
 """)
 
@@ -144,7 +144,7 @@ def _gradient_finding(view: RecordView, module: ModuleRecord) -> Finding:
     outlook = f"{affected} modules have non-finite gradients, and the next step makes their weights non-finite."
     if skipped:
         severity, skipping = "note", f"; GradScaler skipped {'the step' if skipped == 1 else f'{skipped} steps'}"
-        unless = "nothing, if it stops after a few steps; if every step is skipped, "
+        unless = "no action needed if it stops after a few steps; if every step is skipped, "
         outlook = "GradScaler starts with a large scale and halves it whenever a gradient overflows: this is expected."
     kind = NON_FINITE_LOSS_GRADIENT if _fraction(module.gradient) > 0 else NON_FINITE_GRADIENT
     evidence = {"modules affected": affected, "skipped steps": skipped}

@@ -25,7 +25,7 @@ fix: create {module} with bias=False
 """)
 DEGENERATE_MEAN = FindingKind("""
 norm-over-few-values: {module} computes each mean over only {values} {noun}
-why: One value minus its own mean is zero, and of two only the sign is left: no information passes through.
+why: A single value normalizes to 0, and two values to +1 and -1: their magnitude is lost.
 fix: {fix}
 """)
 NOISY_MEAN = FindingKind("""

@@ -23,7 +23,7 @@ gradients
 UPDATE_TOO_SMALL = FindingKind("""
 update-too-small: one step changes `{weight}` by {update / weight} of its rms; the median is {median}
 why: It learns {slower} times more slowly than the rest of the model.
-fix: check the learning rate of its parameter group, its scale (rms {rms}), and what reduces its gradient
+fix: check the learning rate of its parameter group, its scale (rms {rms}), and any factor on its gradient
 """)
 MISSING_ZERO_GRAD = FindingKind("""
 missing-zero-grad: {steps} optimizer steps used gradients that still included those of the previous step

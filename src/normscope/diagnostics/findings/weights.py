@@ -23,9 +23,9 @@ fix: initialize the weight with zero mean, e.g. nn.init.kaiming_normal_(weight) 
 torch.randn has zero mean)
 """)
 LARGE_GAIN = FindingKind("""
-abnormal-gain: the weights of {module} have a gain of {predicted gain}; theory asks for 1 to 1.7
+abnormal-gain: the weights of {module} have a gain of {predicted gain}; initializations use 1 to 1.7
 why: With a fan-in of {fan_in:.0f} and a weight rms of {weight rms}, the output is {predicted gain} times larger than
-the input. Later layers saturate or are drowned out.
+the input. Later layers saturate, or contribute almost nothing.
 fix: initialize with std {std}, 1 / sqrt(fan_in), instead of {weight rms}{unless}
 """)
 UNEXPLAINED_GAIN = FindingKind("""
@@ -52,7 +52,7 @@ EXPLODED_WEIGHTS = FindingKind("""
 exploded-weights: {after} the weights of {layer} have a gain of {predicted gain}; initializations use at most
 1.7{others}
 why: Trained weights normally reach a gain of 1 to 3. A learning rate that is too high produces such weights: each step
-pushes them further, and what they have learned is lost.
+increases them further, and the learned values are lost.
 fix: lower the learning rate, clip gradients (nn.utils.clip_grad_norm_) and add warmup; restart from an earlier
 checkpoint
 """)

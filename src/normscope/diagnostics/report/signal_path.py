@@ -16,7 +16,7 @@ from normscope.diagnostics.tensor_stats import ResidualJoin, TensorStats
 
 
 @dataclass(frozen=True)
-class ResidualBranch:
+class BranchSignal:
     """A branch that is added to the residual stream.
 
     Args:
@@ -54,7 +54,7 @@ class SignalPoint:
     gradient: float | None
     non_finite: bool = False
     non_finite_gradient: bool = False
-    branch: ResidualBranch | None = None
+    branch: BranchSignal | None = None
 
     @property
     def title(self) -> str:
@@ -157,7 +157,7 @@ def _at_join(owner: ModuleRecord, join: ResidualJoin, order: float, modules: dic
         gradient=None if maker is owner else rms_of(maker.gradient),
         non_finite=not math.isfinite(join.total) or _has_non_finite(maker.output),
         non_finite_gradient=_has_non_finite(maker.gradient),
-        branch=ResidualBranch(label, join.branch, join.branch / join.stream if join.stream else None),
+        branch=BranchSignal(label, join.branch, join.branch / join.stream if join.stream else None),
     )
 
 

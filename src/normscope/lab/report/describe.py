@@ -151,7 +151,7 @@ def notices(outcome: Outcome) -> list[str]:
     counts = {name: sum(bool(run.get("guessing")) for run in runs) for name, runs in outcome.runs.metrics.items()}
     guessing = [f"{count} of {len(outcome.runs.seeds)} with {name}" for name, count in counts.items() if count]
     if guessing:
-        found.append(f"Runs no better than a uniform guess, which count as one: {', '.join(guessing)}.")
+        found.append(f"Runs no better than a uniform guess, scored as a uniform guess: {', '.join(guessing)}.")
     edge = [f"{name} ({outcome.runs.lrs[name]:g})" for name in best_lr_at_edge(outcome.tuned)]
     if edge:
         found.append(f"Best learning rate at the edge of the grid, a better one may lie beyond: {', '.join(edge)}.")

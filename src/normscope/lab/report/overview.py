@@ -1,4 +1,4 @@
-"""What a report says of all outcomes together: caveats, how verdicts are reached, and the commands that were run."""
+"""The parts of a report that cover all outcomes: caveats, how verdicts are reached, and the commands that were run."""
 
 import shlex
 from collections.abc import Collection, Iterator, Sequence

@@ -31,7 +31,7 @@ LOG2_RATIO = "log2 ratio"
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of the metrics.
+    """A question about the metrics of a claim.
 
     Args:
         text: the claimed outcome, as a sentence that can turn out false.

@@ -101,7 +101,7 @@ class ClaimResults:
 
     @property
     def by_claim(self) -> list[tuple[Claim, Outcome | Exception]]:
-        """Each claim with what became of it in this run: one that failed now may have an older result on disk."""
+        """Each claim with its outcome or error in this run; a failed claim may have an older result on disk."""
         became = {outcome.claim: outcome for outcome in self.outcomes} | self.errors
         return [(claim, became[claim.name]) for claim in self.claims]
 

@@ -62,7 +62,7 @@ class TrialScheduler(Generic[Result]):
     def run(self, studies: Mapping[str, Study[Result]]) -> dict[str, Result]:
         """Return results by name. A study that fails is listed in `errors` and does not stop the others.
 
-        The store's folder is locked meanwhile: two labs at once would distort each other's times.
+        The store's folder is locked during the run: concurrent labs would distort each other's timings.
         """
         with locked(self._store.folder):
             self._studies = {name: _ActiveStudy(study) for name, study in studies.items()}
@@ -103,7 +103,7 @@ class TrialScheduler(Generic[Result]):
     def _start_trials(self) -> None:
         """Keep all workers busy; a trial that must run alone starts when nothing runs, and ends before others start.
 
-        One whose worker died must, too, to identify the cause.
+        A trial whose worker died also runs alone, to identify the cause.
         """
         if any(run.alone for run in self._running.values()):
             return

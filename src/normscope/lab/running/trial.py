@@ -140,7 +140,7 @@ class Store:
             raise ConfigError(
                 f"{trial.measure} ran with other code, or other versions of {', '.join(LIBRARIES)}, than the lab "
                 "started with, so its metrics are discarded\nfix: run the same command again without editing files "
-                "meanwhile; on a cluster, install the same versions on every machine"
+                "during the run; on a cluster, install the same versions on every machine"
             )
         content = {"measure": trial.measure, "settings": trial.settings, "seed": trial.seed, **asdict(result)}
         write_atomically(self._path(trial), json.dumps(with_checksum(content)) + "\n")

@@ -68,7 +68,7 @@ def requires_grad_in_inference_mode(x: Tensor, w: Tensor) -> bool:
 
 @Step()
 def parameters_and_buffers() -> str:
-    """What a layer learns are parameters (requires_grad=True). Running statistics, as in BatchNorm, are buffers: saved
+    """The learned values are parameters (requires_grad=True). Running statistics, as in BatchNorm, are buffers: saved
     with the model, but not changed by the optimizer."""
     layer = BatchNorm(2)
     parameters = ", ".join(name for name, _ in layer.named_parameters())

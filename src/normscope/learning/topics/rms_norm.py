@@ -52,7 +52,7 @@ def result(scaled: Tensor, weight: Tensor) -> Tensor:
 
 @Step()
 def output_rms(result: Tensor) -> Tensor:
-    """Check: the RMS of each output row is 1, whatever the scale of the input (a row of zeros stays zero)."""
+    """Check: the RMS of each output row is 1 for any scale of the input (a row of zeros stays zero)."""
     return result.square().mean(-1).sqrt()
 
 

@@ -1,4 +1,4 @@
-"""Self-contained machine code: what a kernel computes does not depend on what else its process compiled or loaded.
+"""Self-contained machine code: the results of a kernel do not depend on other code in the process.
 
 numba copies the functions that a kernel calls into the kernel's object file, optimizes them once more there, and leaves
 them visible under one name. A process has one function per name, and the first one wins: the function's own code in a

@@ -49,7 +49,7 @@ def uncached(function: Function) -> Function:
 
 
 def instruction(result: Any, *arguments: Any) -> Callable[[Function], Any]:
-    """Return a decorator: of a function that emits LLVM code, (builder, *values) -> value, it makes one for kernels."""
+    """Return a decorator that makes a function that emits LLVM IR, (builder, *values) -> value, callable in kernels."""
 
     def decorate(emit: Function) -> Any:
         @wraps(emit)

@@ -1,12 +1,12 @@
 """Vectorizable float32 implementations of exp, tanh, sigmoid and the normal distribution.
 
-The C library's functions take one number a call. These have no branches and no calls, so a loop over them becomes one
-over vectors. Each takes its argument apart until what is left is small, and a polynomial does the rest. They are within
-one to three units in the last place for every float32, the tail of the normal distribution within five. NaN goes
-through; exponentials below 2^-125.5 are zero, which spares the processor the numbers that it is slow at.
+The C library's functions are scalar. These have no branches and no calls, so LLVM vectorizes loops over them. Each
+reduces its argument to a small range and evaluates a polynomial there. The error is at most one to three ulps for every
+float32, and five ulps in the tail of the normal distribution. NaN propagates; exponentials below 2^-125.5 are flushed
+to zero, because denormals are slow.
 
 The coefficients were found with numpy: interpolation in float64 at Chebyshev nodes of the interval, then rounding to
-float32. `tests/ops/test_math_functions.py` measures what is left of the error.
+float32. `tests/ops/test_math_functions.py` measures the error.
 """
 
 import math
@@ -24,8 +24,8 @@ _ONE, _TWO, _HALF = np.float32(1.0), np.float32(2.0), np.float32(0.5)
 _PER_OCTAVE = np.float32(1 / math.log(2))
 _LN2_HIGH = np.float32(round(math.log(2) * 2**16) / 2**16)
 _LN2_LOW = np.float32(math.log(2) - round(math.log(2) * 2**16) / 2**16)
-# Numbers of this size have no bits left for fractions: adding it rounds, and the whole number stands in its low bits.
-# The 126 among them makes of n the exponent of 2^(n - 1) in float32; half, so that n may be 128.
+# Adding a number of this size rounds to an integer, which is then in the low bits of the mantissa.
+# The 126 biases it: shifted into the exponent bits, n gives 2^(n - 1). Half, so that n can be 128.
 _ROUNDER = np.float32(1.5 * 2**23 + 126)
 _EXP_LOWEST, _EXP_HIGHEST = np.float32(-87.5), np.float32(89.0)  # where it is zero, and where it is infinite
 
@@ -119,7 +119,7 @@ def exp_negative(a):
 def tanh(x):
     """With e = exp(-2 |x|), and the sign of x: (1 - e) / (1 + e) near zero, else 1 - 2 e / (1 + e).
 
-    Near zero it is 1 - e that is computed, for e is almost one; further out it is what is missing from one.
+    Near zero, where e is close to 1, it computes 1 - e; elsewhere it computes the difference from 1.
     """
     size = abs(x)
     size = _TANH_HIGHEST if size > _TANH_HIGHEST else size
@@ -168,7 +168,7 @@ def normal_cdf_pdf(x):
     a = abs(x)
     a = _NORMAL_HIGHEST if a > _NORMAL_HIGHEST else a
     square = a * a
-    rest = fma(a, a, -square)  # what rounding took from the square would be multiplied by it in the exponential
+    rest = fma(a, a, -square)  # the rounding error of the square, which the exponential would amplify
     e = _exp_in_range(-_HALF * square)
     e = fma(e, -_HALF * rest, e)
     t = _ONE / (a + _TWO)

@@ -88,7 +88,7 @@ def _tile_product(adds: bool) -> Any:
 times = _tile_product(adds=False)
 """c[i, j] = the sum over t of a[i, t] b[t, j], for a tile of c.
 
-Matrices are given by their addresses. a[i, t] stands `i * row + t * step` numbers further, b[t, j] `t * width + j`,
+Matrices are given by their addresses. a[i, t] is at offset `i * row + t * step`, b[t, j] at `t * width + j`,
 and c[i, j] `i * breadth + j`.
 """
 plus_times = _tile_product(adds=True)

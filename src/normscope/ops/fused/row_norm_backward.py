@@ -26,7 +26,7 @@ from normscope.ops.fused.vector_loops import add_to, copy, fill, sum_blocks
 _workspace = stack_buffer(5 * MAX_ROWS)
 _WIDTH = 1024  # columns of long rows that are processed together
 _strip = stack_buffer(2 * _WIDTH)
-_ZERO, _ONE = np.int64(0), np.int64(1)  # numba would compile what a literal number is passed to once more for it
+_ZERO, _ONE = np.int64(0), np.int64(1)  # a literal argument would make numba compile another specialization
 
 _Arrays = namedtuple("_Arrays", "x weight mask means dy residual_grad dx workspace")
 _Options = namedtuple("_Options", "blocks rows d eps centered needs_weight_grad needs_bias_grad has_mask has_residual")

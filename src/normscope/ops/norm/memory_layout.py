@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from normscope.ops.symbolic_sizes import is_known
+from normscope.ops.symbolic_sizes import statically_known_true
 from normscope.scope import Plan
 
 R = TypeVar("R")
@@ -99,7 +99,7 @@ def channel_layout(
     >>> channel_layout((8, 32, 2, 28, 28), "kkrrr", (1, 32, 2, 1, 1), (0, 1, 2, 3, 4)).group_size  # GroupNorm
     2
     """
-    affine_dims = [i for i in order if len(affine_shape) and not is_known(affine_shape[i] == 1)]
+    affine_dims = [i for i in order if len(affine_shape) and not statically_known_true(affine_shape[i] == 1)]
     if affine_dims != sorted(affine_dims):  # the weight's memory order differs from the input's
         return None
     pattern, counts, _ = _merge_dimensions(sizes, roles, affine_shape, order)
@@ -136,10 +136,10 @@ def _merge_dimensions(
     counts: list[int] = []
     dims: list[list[int]] = []
     for i in order:
-        if is_known(sizes[i] == 1):
+        if statically_known_true(sizes[i] == 1):
             continue
         letter = roles[i]
-        if len(affine_shape) and not is_known(affine_shape[i] == 1):
+        if len(affine_shape) and not statically_known_true(affine_shape[i] == 1):
             letter = letter.upper()
         if pattern.endswith(letter):
             counts[-1] = counts[-1] * sizes[i]  # not *=: under torch.jit.trace sizes are tensors

@@ -18,15 +18,15 @@ from normscope.ops.norm.channel_norm import CHANNEL_NORM, ChannelNormConfig
 from normscope.ops.norm.reference import Affine, NormStatistics
 from normscope.ops.norm.row_norm import ROW_NORM, RowNormConfig
 from normscope.ops.norm.statistic import Statistic
-from normscope.ops.symbolic_sizes import is_known
+from normscope.ops.symbolic_sizes import statically_known_true
 from normscope.scope import Plan
 
 _LONG_PLANE = 1024
 """A longer row without a weight is normalized as a channel: all of it is scaled by one number."""
 
 
-class ShortCall(NamedTuple):
-    """What `normalize` does with plain tensors (`kernel_mode.is_plain`) of one shape: finding it out takes longer."""
+class CachedDispatch(NamedTuple):
+    """The cached dispatch of `normalize` for plain tensors (`kernel_mode.is_plain`) of one shape."""
 
     row: tuple[int, ...]
     """The sizes of the last dimensions, if the norm is over them."""
@@ -41,7 +41,7 @@ class ShortCall(NamedTuple):
 
     def __call__(self, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
         row, layout, size, centered, small, tiny = self
-        if small:  # as `registry.layer_norm_is_torchs`
+        if small:  # as `registry.uses_torch_layer_norm`
             if not any_requires_grad(weight, bias):
                 return torch.layer_norm(x, row, weight, bias, eps, False)
             if tiny:
@@ -50,7 +50,7 @@ class ShortCall(NamedTuple):
         if layout is None:
             y = ROW_NORM("fused", RowNormConfig(size, eps, centered), x, None, weight, bias, None)[0]
             return y
-        if not row and centered and registry.channel_norm_is_torchs(x, layout, weight, bias):
+        if not row and centered and registry.uses_torch_channel_norm(x, layout, weight, bias):
             batch, channels, spatial, group_size = layout[1:5]
             if layout.across_batch:
                 view = x.reshape(batch, channels, spatial)
@@ -62,9 +62,9 @@ class ShortCall(NamedTuple):
         return y
 
 
-def short_call(
+def dispatch_for_shape(
     plan: Plan, statistic: Statistic, broadcast_shape: tuple[int, ...], parameter_shape: tuple[int, ...] | None
-) -> ShortCall | None:
+) -> CachedDispatch | None:
     """Return the short call for a shape; None if the norm of such tensors is neither over rows nor over channels."""
     if not statistic.has_kernels or not plan.shape or 0 in plan.shape:
         return None
@@ -77,12 +77,12 @@ def short_call(
             return None
         small = statistic.centers and numbers < registry.SMALL
         if parameter_shape is not None or plan.count <= _LONG_PLANE:
-            return ShortCall(row, None, plan.count, statistic.centers, small, registry.is_tiny(numbers, row))
+            return CachedDispatch(row, None, plan.count, statistic.centers, small, registry.is_tiny(numbers, row))
     order = tuple(range(len(plan.split_shape)))
     layout = memory_layout.channel_layout(plan.split_shape, plan.roles, broadcast_shape, order)
     if layout is None or (parameter_shape is not None and len(parameter_shape) != 1):
         return None
-    return ShortCall(row, layout, plan.count, statistic.centers, small, tiny=False)
+    return CachedDispatch(row, layout, plan.count, statistic.centers, small, tiny=False)
 
 
 def normalize(
@@ -187,7 +187,7 @@ def _normalize_rows(
 
 def _is_single_plane(plan: Plan, affine: Affine) -> bool:
     """Return whether rows are long and have no weight: each is scaled by one number, as a channel is."""
-    return affine.weight is None and affine.bias is None and is_known(plan.count > _LONG_PLANE)
+    return affine.weight is None and affine.bias is None and statically_known_true(plan.count > _LONG_PLANE)
 
 
 def _is_row_mask(mask: Tensor, plan: Plan) -> bool:

@@ -12,7 +12,7 @@ nu approximates the gradient through psi, which depends on inputs of earlier ste
 
 Both buffers are updated in the backward pass, so that activation checkpointing (torch.utils.checkpoint), which runs the
 forward pass twice, uses the same psi both times. Without a backward pass, psi is updated in the forward pass. Reentrant
-checkpointing hides from the first forward pass that a backward pass will follow, so it is refused.
+checkpointing hides from the first forward pass that a backward pass will follow, so it raises an error.
 """
 
 from dataclasses import dataclass

@@ -165,7 +165,7 @@ def check_dense(x: Tensor, use: object) -> None:
     kind, fix = f"a tensor of layout {x.layout}", "convert it with x.to_dense()"
     if x.is_nested:
         kind, fix = "a nested tensor", "pad it with torch.nested.to_padded_tensor, and give a mask"
-    raise DtypeError(f"a dense tensor is needed for {use}, but got {kind}\nfix: {fix}")
+    raise DtypeError(f"expected a dense tensor for {use}, but got {kind}\nfix: {fix}")
 
 
 def check_floating(x: Tensor) -> None:
@@ -175,5 +175,5 @@ def check_floating(x: Tensor) -> None:
     if not isinstance(x, Tensor):
         raise DtypeError(f"a norm takes a tensor, but got {type(x).__name__}; make one with torch.as_tensor")
     if not x.is_floating_point():
-        raise DtypeError(f"a norm takes real numbers, but got a tensor of {x.dtype}; convert it with x.float()")
+        raise DtypeError(f"a norm requires a floating-point tensor, but got {x.dtype}; convert it with x.float()")
     check_dense(x, "a norm")

@@ -13,7 +13,7 @@ from normscope.ops.buffers import any_requires_grad
 from normscope.ops.norm.memory_layout import ChannelLayout, channel_layout, is_row_norm
 from normscope.ops.norm.reference import Affine, NormStatistics
 from normscope.ops.norm.statistic import RMS, STANDARDIZE, Statistic
-from normscope.ops.symbolic_sizes import is_known
+from normscope.ops.symbolic_sizes import statically_known_true
 from normscope.scope import Plan
 
 
@@ -22,7 +22,7 @@ def normalize(x: Tensor, plan: Plan, *, statistic: Statistic, eps: float, affine
     if is_row_norm(plan.split_shape, plan.roles, affine.broadcast_shape):
         return _normalize_rows(x, plan, statistic, eps, affine)
     layout = _layout(x, plan, affine)
-    if layout is None or statistic != STANDARDIZE or not is_known(plan.count > 1):
+    if layout is None or statistic != STANDARDIZE or not statically_known_true(plan.count > 1):
         return None
     weight, bias = _flat(affine.weight), _flat(affine.bias)
     if layout.across_batch or layout.memory_format == "channels_last":
@@ -36,7 +36,7 @@ def normalize(x: Tensor, plan: Plan, *, statistic: Statistic, eps: float, affine
 
 
 def _normalize_rows(x: Tensor, plan: Plan, statistic: Statistic, eps: float, affine: Affine) -> Tensor | None:
-    rows = x if x.dim() and is_known(x.shape[-1] == plan.count) else x.reshape(-1, plan.count)
+    rows = x if x.dim() and statically_known_true(x.shape[-1] == plan.count) else x.reshape(-1, plan.count)
     weight, bias, shape = _flat(affine.weight), _flat(affine.bias), (plan.count,)
     if statistic == STANDARDIZE:
         return _like(layer_norm(rows, shape, weight, bias, eps), x)
@@ -46,9 +46,9 @@ def _normalize_rows(x: Tensor, plan: Plan, statistic: Statistic, eps: float, aff
 
 
 def layer_norm(x: Tensor, row: tuple[int, ...], weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
-    """Run F.layer_norm; for a few rows of a CPU, with gradients of weight or bias, the same as a norm of one group.
+    """Run F.layer_norm, or native_group_norm for small CPU inputs that need gradients of weight or bias.
 
-    Those of native_group_norm, with a number of the row as a channel of one position, do not depend on the threads.
+    With one group, and each value of a row as a channel, its gradients do not depend on the number of threads.
     """
     if x.is_cpu and registry.is_tiny(x.numel(), row) and any_requires_grad(weight, bias):
         y: Tensor = torch.native_group_norm(x, weight, bias, x.numel() // row[0], row[0], 1, 1, eps)[0]
@@ -62,7 +62,7 @@ def normalize_with_statistics(
     """Normalize by F.batch_norm, and return the statistics too, for layers that track running statistics."""
     layout = _layout(x, plan, affine)
     view = None if layout is None else _channel_view(x, layout)
-    if layout is None or view is None or statistic != STANDARDIZE or not is_known(plan.count > 1):
+    if layout is None or view is None or statistic != STANDARDIZE or not statically_known_true(plan.count > 1):
         return None
     mean, variance = x.new_zeros(layout.groups), x.new_zeros(layout.groups)
     weight, bias = _repeated(affine.weight, layout), _repeated(affine.bias, layout)
@@ -93,17 +93,21 @@ def _layout(x: Tensor, plan: Plan, affine: Affine) -> ChannelLayout | None:
 
 def _split(x: Tensor, layout: ChannelLayout) -> Tensor:
     """View as (batch, channels, ...); the tensor itself if it already is, so that its memory format is kept."""
-    if x.dim() > 2 and is_known(x.shape[0] == layout.batch) and is_known(x.shape[1] == layout.channels):
+    if (
+        x.dim() > 2
+        and statically_known_true(x.shape[0] == layout.batch)
+        and statically_known_true(x.shape[1] == layout.channels)
+    ):
         return x
     return x.reshape(layout.batch, layout.channels, layout.spatial)
 
 
 def _channel_view(x: Tensor, layout: ChannelLayout) -> Tensor | None:
     """View so that each group of values is a channel of F.batch_norm; None if a group has several channels."""
-    if not is_known(layout.group_size == 1):
+    if not statically_known_true(layout.group_size == 1):
         return None
     if layout.memory_format == "channels_last":
-        return x.reshape(layout.spatial, layout.channels) if is_known(layout.batch == 1) else None
+        return x.reshape(layout.spatial, layout.channels) if statically_known_true(layout.batch == 1) else None
     return _split(x, layout) if layout.across_batch else x.reshape(1, layout.groups, layout.spatial)
 
 

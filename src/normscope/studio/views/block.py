@@ -17,7 +17,7 @@ from normscope.inspection.module_values import ModuleValues, module_values
 from normscope.models.gpt import GPT, GPTConfig
 from normscope.models.presets import PRESETS, preset
 from normscope.studio.endpoints import Endpoint, Name, NoArguments
-from normscope.studio.state import Studio
+from normscope.studio.state import StudioState
 from normscope.studio.token_text import token_text
 
 SIZE = {"width": 64, "heads": 4, "depth": 2, "context": 128}
@@ -45,7 +45,7 @@ class BlockRequest(msgspec.Struct, forbid_unknown_fields=True):
     settings: dict[str, str | int | None] = {}
 
 
-def options(studio: Studio, request: NoArguments) -> dict[str, object]:
+def options(studio: StudioState, request: NoArguments) -> dict[str, object]:
     """What can be chosen."""
     return {
         "presets": list(PRESETS),
@@ -56,7 +56,7 @@ def options(studio: Studio, request: NoArguments) -> dict[str, object]:
     }
 
 
-def block(studio: Studio, request: BlockRequest) -> dict[str, object]:
+def block(studio: StudioState, request: BlockRequest) -> dict[str, object]:
     """Draw a block, and show what each of its parts does to a token."""
     if len(request.text) > MAX_TEXT:
         raise ConfigError(f"the text has {len(request.text)} characters\nfix: at most {MAX_TEXT}")
@@ -64,7 +64,7 @@ def block(studio: Studio, request: BlockRequest) -> dict[str, object]:
         return _block(studio, request)
 
 
-def _block(studio: Studio, request: BlockRequest) -> dict[str, object]:
+def _block(studio: StudioState, request: BlockRequest) -> dict[str, object]:
     model, tokenizer = _model(studio, request)
     tokens = [int(token) for token in tokenizer.encode(request.text)][-model.config.context :] or [
         tokenizer.eos_token_id
@@ -83,7 +83,7 @@ def _block(studio: Studio, request: BlockRequest) -> dict[str, object]:
     }
 
 
-def _model(studio: Studio, request: BlockRequest) -> tuple[GPT, Tokenizer]:
+def _model(studio: StudioState, request: BlockRequest) -> tuple[GPT, Tokenizer]:
     if request.model.startswith("run:"):
         if request.settings:
             raise ConfigError("the settings of a run are fixed\nfix: choose a preset to change them")

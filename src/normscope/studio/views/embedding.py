@@ -13,7 +13,7 @@ from normscope.errors import ConfigError
 from normscope.learning.lesson import seeded
 from normscope.models.vit import ViT, ViTConfig
 from normscope.studio.endpoints import Endpoint, Name, NoArguments
-from normscope.studio.state import Studio
+from normscope.studio.state import StudioState
 from normscope.studio.token_text import token_text
 
 MAX_LINES, MAX_TOKENS = 8, 48
@@ -54,12 +54,12 @@ class ImageRequest(msgspec.Struct, forbid_unknown_fields=True):
     pixels: Annotated[list[Brightness], msgspec.Meta(max_length=CHANNELS * 16**2)] | None = None
 
 
-def tokenizers(studio: Studio, request: NoArguments) -> dict[str, Any]:
+def tokenizers(studio: StudioState, request: NoArguments) -> dict[str, Any]:
     """What the page offers: the tokenizers of the runs besides those that are built in, and the limits."""
     return {"runs": studio.run_names(), "max_lines": MAX_LINES, "max_tokens": MAX_TOKENS}
 
 
-def text(studio: Studio, request: TextRequest) -> dict[str, Any]:
+def text(studio: StudioState, request: TextRequest) -> dict[str, Any]:
     """Tokens, ids, the rows of the table that they pick, and the batch with its padding and mask."""
     lines = [line for line in request.text.splitlines() if line]
     if not lines:
@@ -91,7 +91,7 @@ def text(studio: Studio, request: TextRequest) -> dict[str, Any]:
     }
 
 
-def _tokenizer_and_table(studio: Studio, request: TextRequest, lines: list[str]) -> tuple[Tokenizer, Tensor]:
+def _tokenizer_and_table(studio: StudioState, request: TextRequest, lines: list[str]) -> tuple[Tokenizer, Tensor]:
     if request.tokenizer == "run":
         model, tokenizer = studio.load(request.run)
         return tokenizer, model.embedding.weight.detach().float()
@@ -105,7 +105,7 @@ def _new_table(vocab_size: int) -> Tensor:
     return seeded(lambda: Embedding(vocab_size, NEW_WIDTH)).weight.detach()
 
 
-def image(studio: Studio, request: ImageRequest) -> dict[str, Any]:
+def image(studio: StudioState, request: ImageRequest) -> dict[str, Any]:
     """An image (1, c, h, w), its patches (1, s, c p p), and their embedding (1, s, d), by a new `ViT`."""
     size, patch = request.size, request.patch
     if request.pixels is None:
@@ -114,8 +114,8 @@ def image(studio: Studio, request: ImageRequest) -> dict[str, Any]:
         images = torch.tensor(request.pixels).reshape(1, CHANNELS, size, size)
     else:
         raise ConfigError(
-            f"{len(request.pixels)} values are no image of {CHANNELS} channels and {size} x {size} pixels\n"
-            f"fix: give {CHANNELS * size**2} values"
+            f"got {len(request.pixels)} values for an image of {CHANNELS} channels and {size} x {size} pixels\n"
+            f"fix: pass {CHANNELS * size**2} values"
         )
     with studio.rng_lock:
         vit = _new_vit(size, patch)

@@ -12,7 +12,7 @@ from normscope.lab.results.outcome import Outcome
 from normscope.render.chart import draw_chart
 from normscope.studio.endpoints import Endpoint, Name, NoArguments
 from normscope.studio.jobs import Job, watch
-from normscope.studio.state import Studio
+from normscope.studio.state import StudioState
 
 _KIND = "lab"
 
@@ -23,18 +23,18 @@ class ClaimRequest(msgspec.Struct, forbid_unknown_fields=True):
     name: Name
 
 
-class RunRequest(ClaimRequest, forbid_unknown_fields=True):
+class RunClaimRequest(ClaimRequest, forbid_unknown_fields=True):
     """A claim to test."""
 
     seeds: int | None = None
 
 
-def claims(studio: Studio, request: NoArguments) -> list[dict[str, object]]:
+def claims(studio: StudioState, request: NoArguments) -> list[dict[str, object]]:
     """All claims with their verdicts."""
     return [_summary(studio, claim, outcome) for claim, outcome in list_claims(studio.lab)]
 
 
-def claim(studio: Studio, request: ClaimRequest) -> dict[str, object]:
+def claim(studio: StudioState, request: ClaimRequest) -> dict[str, object]:
     """One claim in full: texts, answers and figures."""
     found, outcome = _find(studio, request.name)
     summary = _summary(studio, found, outcome)
@@ -55,7 +55,7 @@ def claim(studio: Studio, request: ClaimRequest) -> dict[str, object]:
     }
 
 
-def run(studio: Studio, request: RunRequest) -> dict[str, object]:
+def run(studio: StudioState, request: RunClaimRequest) -> dict[str, object]:
     """Test a claim in the background."""
     found, _ = _find(studio, request.name)
     seeds = [] if request.seeds is None else ["--seeds", str(request.seeds)]
@@ -63,32 +63,32 @@ def run(studio: Studio, request: RunRequest) -> dict[str, object]:
     return {"job": job.number}
 
 
-def stop(studio: Studio, request: ClaimRequest) -> dict[str, object]:
+def stop(studio: StudioState, request: ClaimRequest) -> dict[str, object]:
     """Stop testing a claim; finished trials are kept."""
     _job(studio, request.name).stop()
     return {}
 
 
-def follow(studio: Studio, request: ClaimRequest) -> Iterator[dict[str, object]]:
+def follow(studio: StudioState, request: ClaimRequest) -> Iterator[dict[str, object]]:
     """What a running test prints, until it ends."""
     return watch(_job(studio, request.name))
 
 
-def _job(studio: Studio, name: str) -> Job:
+def _job(studio: StudioState, name: str) -> Job:
     job = studio.jobs.find(_KIND, name)
     if job is None:
         raise ConfigError(f"{name} is not running")
     return job
 
 
-def _find(studio: Studio, name: str) -> tuple[Claim, Outcome | FileError | None]:
+def _find(studio: StudioState, name: str) -> tuple[Claim, Outcome | FileError | None]:
     for one, outcome in list_claims(studio.lab):
         if one.name == name:
             return one, outcome
     raise ConfigError(f"there is no claim {name!r}\nfix: choose one of the list")
 
 
-def _summary(studio: Studio, claim: Claim, outcome: Outcome | FileError | None) -> dict[str, object]:
+def _summary(studio: StudioState, claim: Claim, outcome: Outcome | FileError | None) -> dict[str, object]:
     known = ClaimReport(claim, outcome) if isinstance(outcome, Outcome) else None
     job = studio.jobs.find(_KIND, claim.name)
     return {

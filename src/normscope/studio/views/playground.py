@@ -15,12 +15,12 @@ from normscope.generate.config import GenerationConfig
 from normscope.generate.sampling import FloatArray, probabilities
 from normscope.generate.tokens import Generation, TokenEvent
 from normscope.inspection.attention_maps import attention_maps
-from normscope.inspection.residual_lens import residual_lens
+from normscope.inspection.logit_lens import logit_lens
 from normscope.models.gpt import GPT
 from normscope.runs.run import Run
 from normscope.runs.sample import TEMPERATURE
 from normscope.studio.endpoints import Endpoint, Name, NoArguments
-from normscope.studio.state import Studio
+from normscope.studio.state import StudioState
 from normscope.studio.token_text import token_text
 
 MAX_NEW_TOKENS = 512
@@ -67,14 +67,14 @@ class AttentionRequest(ModelRequest, forbid_unknown_fields=True, kw_only=True):
     """The map ends before this token; None: with the last one."""
 
 
-class LensRequest(ModelRequest, forbid_unknown_fields=True, kw_only=True):
+class LogitLensRequest(ModelRequest, forbid_unknown_fields=True, kw_only=True):
     """The tokens that the model sees, and the token that came next."""
 
     tokens: TokenList
     chosen: Annotated[int, Meta(ge=0)] | None = None
 
 
-def models(studio: Studio, request: NoArguments) -> dict[str, Any]:
+def models(studio: StudioState, request: NoArguments) -> dict[str, Any]:
     """The runs that have a checkpoint, and the default settings."""
     found = []
     for folder in studio.run_folders():
@@ -92,7 +92,7 @@ def models(studio: Studio, request: NoArguments) -> dict[str, Any]:
     return {"models": found, "limits": limits, "defaults": defaults}
 
 
-def generate(studio: Studio, request: GenerateRequest) -> Iterator[dict[str, Any]]:
+def generate(studio: StudioState, request: GenerateRequest) -> Iterator[dict[str, Any]]:
     """Stream the tokens of a text with their probabilities."""
     model, tokenizer = studio.load(request.run, request.checkpoint)
     names = ("max_new_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")
@@ -131,7 +131,7 @@ def _choice(
     return {"probability": by_model[token], "sampled": sampled[token], "alternatives": alternatives}
 
 
-def attention(studio: Studio, request: AttentionRequest) -> dict[str, Any]:
+def attention(studio: StudioState, request: AttentionRequest) -> dict[str, Any]:
     """The attention weights of all heads of a block: `weights[head][query][key]`.
 
     The model sees all tokens; queries and keys are the last `MAX_MAP` of them before `stop`.
@@ -150,11 +150,11 @@ def attention(studio: Studio, request: AttentionRequest) -> dict[str, Any]:
     return {"weights": np.round(maps.double().numpy(), 4)}
 
 
-def lens(studio: Studio, request: LensRequest) -> dict[str, Any]:
+def lens(studio: StudioState, request: LogitLensRequest) -> dict[str, Any]:
     """What the model would predict after the embedding and after each block: the likeliest tokens, and the chosen."""
     model, tokenizer = studio.load(request.run, request.checkpoint)
     chosen = None if request.chosen is None else tokenizer.check_token(request.chosen)
-    logits = residual_lens(model, _batch(model, request.tokens), last_only=True)[:, 0, 0, : tokenizer.vocab_size]
+    logits = logit_lens(model, _batch(model, request.tokens), last_only=True)[:, 0, 0, : tokenizer.vocab_size]
     rows = []
     for blocks, row in enumerate(logits.double().numpy()):
         by_model = probabilities(row, _MODEL)

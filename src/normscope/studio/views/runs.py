@@ -29,7 +29,7 @@ from normscope.storage.lock import is_locked
 from normscope.studio.endpoints import Endpoint, Name, NoArguments, describe, upload_route
 from normscope.studio.jobs import Job
 from normscope.studio.security import REPORT_POLICY
-from normscope.studio.state import UPLOADS, Studio
+from normscope.studio.state import UPLOADS, StudioState
 from normscope.studio.uploads import MAX_UPLOAD, UploadName, store, upload_path
 from normscope.training.recipes import RECIPES, recipe
 
@@ -87,7 +87,7 @@ class ResumeRequest(msgspec.Struct, forbid_unknown_fields=True):
     steps: Size | None = None
 
 
-def list_all(studio: Studio, request: NoArguments) -> dict[str, Any]:
+def list_all(studio: StudioState, request: NoArguments) -> dict[str, Any]:
     """All runs, those that are being created, and the damaged ones."""
     runs, damaged = list[dict[str, Any]](), list[dict[str, Any]]()
     for folder in studio.run_folders():
@@ -104,7 +104,7 @@ def list_all(studio: Studio, request: NoArguments) -> dict[str, Any]:
     return {"runs": runs, "damaged": damaged, "starting": list(new.values())}
 
 
-def _summary(studio: Studio, folder: Path) -> RunSummary:
+def _summary(studio: StudioState, folder: Path) -> RunSummary:
     """The summary of a run, from memory unless its files changed: the page asks every few seconds."""
     try:
         found = [(file.name, file.stat(follow_symlinks=False)) for file in os.scandir(folder)]
@@ -117,7 +117,7 @@ def _summary(studio: Studio, folder: Path) -> RunSummary:
     return known[1]
 
 
-def details(studio: Studio, request: RunRequest) -> dict[str, Any]:
+def details(studio: StudioState, request: RunRequest) -> dict[str, Any]:
     """The model and the settings of a run."""
     run = Run.open(studio.run_folder(request.run))
     return {
@@ -129,13 +129,13 @@ def details(studio: Studio, request: RunRequest) -> dict[str, Any]:
     }
 
 
-def options(studio: Studio, request: NoArguments) -> dict[str, Any]:
+def options(studio: StudioState, request: NoArguments) -> dict[str, Any]:
     """What the form for a new run offers."""
     recipes = [{"name": name, "depth": depth} for name, (_, depth) in RECIPES.items()]
     return {"recipes": recipes, "presets": list(PRESETS), "max_upload": MAX_UPLOAD}
 
 
-def plan(studio: Studio, request: RecipeRequest) -> dict[str, Any]:
+def plan(studio: StudioState, request: RecipeRequest) -> dict[str, Any]:
     """The settings of a recipe, which a new run has unless others are given."""
     chosen = recipe(request.recipe, request.depth, preset=request.preset)
     config = preset(chosen.preset, **{"vocab_size": chosen.vocab_size, **chosen.model})
@@ -152,7 +152,7 @@ def plan(studio: Studio, request: RecipeRequest) -> dict[str, Any]:
     }
 
 
-def start(studio: Studio, request: StartRequest) -> dict[str, Any]:
+def start(studio: StudioState, request: StartRequest) -> dict[str, Any]:
     """Train a new run in a process of its own."""
     recipe(request.recipe, request.depth, preset=request.preset)  # raises if there is none
     if request.name == UPLOADS or (studio.runs / request.name).exists():
@@ -166,7 +166,7 @@ def start(studio: Studio, request: StartRequest) -> dict[str, Any]:
     return {"job": _job(job)}
 
 
-def resume(studio: Studio, request: ResumeRequest) -> dict[str, Any]:
+def resume(studio: StudioState, request: ResumeRequest) -> dict[str, Any]:
     """Continue a run in a process of its own; with more steps, extend it."""
     folder = studio.run_folder(request.run)
     if is_locked(folder):
@@ -181,7 +181,7 @@ def resume(studio: Studio, request: ResumeRequest) -> dict[str, Any]:
     return {"job": _job(studio.jobs.start("train", request.run, ["resume", str(folder), *more]))}
 
 
-def stop(studio: Studio, request: RunRequest) -> dict[str, Any]:
+def stop(studio: StudioState, request: RunRequest) -> dict[str, Any]:
     """Ask a run to save a checkpoint and stop."""
     job = studio.jobs.find("train", request.run)
     if job is None or job.status != "running":
@@ -192,14 +192,14 @@ def stop(studio: Studio, request: RunRequest) -> dict[str, Any]:
     return {"job": _job(job)}
 
 
-def follow(studio: Studio, request: FollowRequest) -> Iterator[dict[str, Any]]:
+def follow(studio: StudioState, request: FollowRequest) -> Iterator[dict[str, Any]]:
     """The events of a run after a position, and new ones until it ends; also of a run that is just being created."""
     if studio.jobs.find("train", request.run) is None:
         studio.run_folder(request.run)  # raises if there is no such run
     return _follow(studio, request.run, request.position)
 
 
-def _follow(studio: Studio, name: str, position: MetricsPosition) -> Iterator[dict[str, Any]]:
+def _follow(studio: StudioState, name: str, position: MetricsPosition) -> Iterator[dict[str, Any]]:
     folder, shown, sent = studio.runs / name, None, 0.0
     while True:
         job = studio.jobs.find("train", name)
@@ -251,7 +251,7 @@ def _job(job: Job | None) -> dict[str, Any] | None:
     return {**shown, "output": job.output()}
 
 
-def plain_routes(studio: Studio) -> list[BaseRoute]:
+def plain_routes(studio: StudioState) -> list[BaseRoute]:
     """The report of a run as a page, and the upload of a text."""
 
     async def report(request: Request) -> Response:

@@ -20,7 +20,7 @@ from normscope.ops.norm import reference
 from normscope.ops.norm.statistic import StatisticName
 from normscope.scope import Plan
 from normscope.studio.endpoints import Endpoint, NoArguments
-from normscope.studio.state import Studio
+from normscope.studio.state import StudioState
 
 MAX_SIZE = 16
 """Largest size of a dimension."""
@@ -40,7 +40,7 @@ class ScopeRequest(msgspec.Struct, forbid_unknown_fields=True):
         sizes: sizes of split axes.
         edits, weight, bias: values that were changed, by their index.
         padding: whether samples after the first are shorter, and padded with `pad_value`.
-        masked: whether the norm is told which positions are padding.
+        masked: whether the norm gets the padding mask.
         earlier_batches: how many times PowerNorm has seen this batch.
     """
 
@@ -65,7 +65,7 @@ class LayoutsRequest(msgspec.Struct, forbid_unknown_fields=True):
     norm: NormName
 
 
-def norms(studio: Studio, request: NoArguments) -> dict[str, Any]:
+def norms(studio: StudioState, request: NoArguments) -> dict[str, Any]:
     """What the page offers: the named norms, and the layouts with their scopes."""
     return {
         "norms": [{"name": name, "title": layer_title(name)} for name in get_args(NormName)],
@@ -78,7 +78,7 @@ def norms(studio: Studio, request: NoArguments) -> dict[str, Any]:
     }
 
 
-def work(studio: Studio, request: ScopeRequest) -> dict[str, Any]:
+def work(studio: StudioState, request: ScopeRequest) -> dict[str, Any]:
     """Work through a norm on a tensor."""
     layout, shape = LAYOUTS[request.layout], tuple(request.shape)
     _check_shape(layout, shape)
@@ -104,7 +104,7 @@ def work(studio: Studio, request: ScopeRequest) -> dict[str, Any]:
     return _shown(worked, layout, mask)
 
 
-def layouts(studio: Studio, request: LayoutsRequest) -> dict[str, Any]:
+def layouts(studio: StudioState, request: LayoutsRequest) -> dict[str, Any]:
     """The same values as images (n, c, h, w) and as text (n, h w, c): what shares statistics in each."""
     shape: Shape = (2, 3, 2, 2)
     x = example_values(shape)

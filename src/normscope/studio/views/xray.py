@@ -25,7 +25,7 @@ from normscope.models.presets import PRESETS
 from normscope.storage.json_files import MIB
 from normscope.studio.endpoints import Endpoint, Name, NoArguments, error_response, finite, upload_route
 from normscope.studio.security import REPORT_POLICY
-from normscope.studio.state import Studio
+from normscope.studio.state import StudioState
 from normscope.studio.xray_records import KeptRecord
 
 MAX_UPLOAD = 32 * MIB
@@ -46,12 +46,12 @@ class DiffRequest(msgspec.Struct, forbid_unknown_fields=True):
     after: Name
 
 
-def options(studio: Studio, request: NoArguments) -> dict[str, object]:
+def options(studio: StudioState, request: NoArguments) -> dict[str, object]:
     """What can be x-rayed."""
     return {"presets": list(PRESETS), "runs": studio.run_names()}
 
 
-def xray(studio: Studio, request: XrayRequest) -> dict[str, object]:
+def xray(studio: StudioState, request: XrayRequest) -> dict[str, object]:
     """Take an x-ray of one batch."""
     if request.target.startswith("run:"):
         name = request.target.removeprefix("run:")
@@ -63,8 +63,8 @@ def xray(studio: Studio, request: XrayRequest) -> dict[str, object]:
     return _describe(studio, request.target, result)
 
 
-def _xray_run(studio: Studio, name: str, request: XrayRequest) -> XrayResult:
-    """X-ray a run as a run, whatever else its folder may look like."""
+def _xray_run(studio: StudioState, name: str, request: XrayRequest) -> XrayResult:
+    """X-ray a run folder, without guessing the kind of target."""
     config = XrayConfig(checkpoint=request.checkpoint, step=request.step)
     with studio.rng_lock, preserve_rng():
         target = from_run(studio.run_folder(name), config.checkpoint)
@@ -72,7 +72,7 @@ def _xray_run(studio: Studio, name: str, request: XrayRequest) -> XrayResult:
     return XrayResult((record,), find(record))
 
 
-def diff(studio: Studio, request: DiffRequest) -> dict[str, object]:
+def diff(studio: StudioState, request: DiffRequest) -> dict[str, object]:
     """Compare two records module by module."""
     before, after = studio.xrays.get(request.before), studio.xrays.get(request.after)
     found = compare(before.result.record, after.result.record)
@@ -101,7 +101,7 @@ def _difference(module: ModuleDiff) -> dict[str, object]:
     }
 
 
-def _describe(studio: Studio, label: str, result: XrayResult, uploaded: int = 0) -> dict[str, object]:
+def _describe(studio: StudioState, label: str, result: XrayResult, uploaded: int = 0) -> dict[str, object]:
     """Keep a record, and describe it as the page shows it."""
     return {
         "key": studio.xrays.add(KeptRecord(label, result, uploaded)),
@@ -121,7 +121,7 @@ def _describe(studio: Studio, label: str, result: XrayResult, uploaded: int = 0)
     }
 
 
-def plain_routes(studio: Studio) -> Sequence[BaseRoute]:
+def plain_routes(studio: StudioState) -> Sequence[BaseRoute]:
     """`GET /xray/KEY`: the whole report. `POST /api/xray/upload`: a saved record."""
 
     async def report(request: Request) -> Response:
@@ -135,7 +135,7 @@ def plain_routes(studio: Studio) -> Sequence[BaseRoute]:
     return [Route("/xray/{key}", report), upload_route("xray/upload", MAX_UPLOAD, functools.partial(_read, studio))]
 
 
-def _read(studio: Studio, data: bytes) -> dict[str, object]:
+def _read(studio: StudioState, data: bytes) -> dict[str, object]:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "uploaded.json"
         path.write_bytes(data)

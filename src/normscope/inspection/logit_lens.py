@@ -1,4 +1,4 @@
-"""The residual lens: what a GPT would predict if it ended after each of its blocks."""
+"""Logit lens: the prediction of a GPT after each block."""
 
 import torch
 from torch import Tensor
@@ -8,10 +8,10 @@ from normscope.generate.tokens import check_model
 from normscope.models.gpt import GPT
 
 
-def residual_lens(
+def logit_lens(
     model: GPT, tokens: Tensor, *, mask: Tensor | None = None, last_only: bool = False, capped: bool = True
 ) -> Tensor:
-    """Read the residual stream through the final norm and the head, after the embedding and after every block.
+    """Apply the final norm and the head to the residual stream after the embedding and after every block.
 
     The result has shape (depth + 1, b, s, vocab_size): `lens[0]` are the logits of the embedding alone, `lens[i]`
     those after i blocks, and `lens[-1]` those of the model. The model runs in eval mode, without gradients, and is left
@@ -27,7 +27,7 @@ def residual_lens(
     >>> from normscope.models.presets import llama
     >>> model = GPT(llama(vocab_size=65, context=32, depth=2, width=64, heads=4)).eval()
     >>> tokens = torch.tensor([[1, 2, 3]])
-    >>> lens = residual_lens(model, tokens)
+    >>> lens = logit_lens(model, tokens)
     >>> lens.shape, torch.equal(lens[-1], model(tokens))
     (torch.Size([3, 1, 3, 65]), True)
 
