@@ -29,7 +29,7 @@ def test_whole_numbers(value: Any) -> None:
 @pytest.mark.parametrize("value", [0, -1, True, 1.0, "1", None, [1], math.nan], ids=repr)
 def test_what_is_no_size(value: Any) -> None:
     assert not is_integer(value)
-    with pytest.raises(ConfigError, match=r"size=.* must be a whole number above zero"):
+    with pytest.raises(ConfigError, match=r"size=.* must be a positive integer"):
         check_positive_int(size=value)
 
 

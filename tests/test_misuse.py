@@ -39,7 +39,7 @@ def write(*arguments: Any, **settings: Any) -> Any:
 
 
 def paths(name: str, read: Any) -> list[Refusal]:
-    wrong = ((5, "must be a path (str or Path), but got 5"), (LONG, "too long"), (NUL, "cannot contain NUL"))
+    wrong = ((5, r"must be a path \(str or Path\), but got 5"), (LONG, "too long"), (NUL, "cannot contain NUL"))
     return [(f"{name}-{i}", NormscopeError, words, partial(read, value)) for i, (value, words) in enumerate(wrong)]
 
 
@@ -103,7 +103,12 @@ ODD_TENSORS = {
 }
 TENSORS: list[Refusal] = [
     *(
-        (f"example-{name}", NormscopeError, "an example is a dense tensor", partial(any_.explain, "rmsnorm", value))
+        (
+            f"example-{name}",
+            NormscopeError,
+            "expected a dense tensor of real numbers",
+            partial(any_.explain, "rmsnorm", value),
+        )
         for name, value in ODD_TENSORS.items()
     ),
     (
@@ -112,7 +117,7 @@ TENSORS: list[Refusal] = [
         "a tensor that cannot be converted to numpy",
         lambda: any_.generate_tokens(model(), [torch.ones(2, dtype=torch.long, device="meta")], max_new_tokens=2),
     ),
-    ("shape", NormscopeError, "a shape is", lambda: any_.Scope.parse("a [b]").bind(Shapeless())),
+    ("shape", NormscopeError, "a shape must be", lambda: any_.Scope.parse("a [b]").bind(Shapeless())),
     (
         "axes",
         NormscopeError,
@@ -137,7 +142,7 @@ TRAINING: list[Refusal] = [
     ),
     ("text", NormscopeError, "prompt=5 must", lambda: create_run("r", [], recipe("dial"), prompt=5)),  # type: ignore[arg-type]
     ("sources", NormscopeError, "sources must be paths", lambda: create_run("r", 5, recipe("dial"))),  # type: ignore[arg-type]
-    ("measure", NormscopeError, "made from a GPTConfig", lambda: measure_cost("x", "y")),  # type: ignore[arg-type]
+    ("measure", NormscopeError, "expects a GPTConfig", lambda: measure_cost("x", "y")),  # type: ignore[arg-type]
     ("muon", NormscopeError, "Muon takes matrices", lambda: any_.Muon(5, lr=0.1)),
     ("muon-tensor", NormscopeError, "Muon takes matrices", lambda: any_.Muon(torch.ones(2, 2), lr=0.1)),
     ("muon-text", NormscopeError, "Muon takes matrices", lambda: any_.Muon("x", lr=0.1)),

@@ -182,8 +182,18 @@ def ask(*shape: int, mask: Any = None) -> Any:
     ("width", ShapeError, "last dimension is 16", ask(1, 5, 15)),
     ("list", DtypeError, "got list", lambda: Attention(16, 4)([1.0])),
     ("mask-type", DtypeError, r"got torch.float32; use mask.bool\(\)", ask(2, 5, 16, mask=torch.ones(2, 5))),
-    ("mask-shape", ShapeError, r"of shape \(2, 5\), but got", ask(2, 5, 16, mask=torch.ones(2, 4).bool())),
-    ("mask-rank", ShapeError, r"of shape \(2, 5\), but got", ask(2, 5, 16, mask=torch.ones(2, 5, 5).bool())),
+    (
+        "mask-shape",
+        ShapeError,
+        r"of shape \(2, 5\), True at real tokens, but got",
+        ask(2, 5, 16, mask=torch.ones(2, 4).bool()),
+    ),
+    (
+        "mask-rank",
+        ShapeError,
+        r"of shape \(2, 5\), True at real tokens, but got",
+        ask(2, 5, 16, mask=torch.ones(2, 5, 5).bool()),
+    ),
     ("mask-list", DtypeError, "got list", ask(1, 2, 16, mask=[[True, False]])),
 )
 def test_mistakes_are_refused(error: type[NormscopeError], words: str, mistake: Any) -> None:

@@ -65,10 +65,10 @@ LIKE = torch.zeros(0)
     ("heads", CacheError, r"\(2, 2, 4\), but got \(2, 4, 4\)", ask(cache=LayerCache(2, 2, 10, 4, LIKE))),
     ("head-size", CacheError, r"\(2, 4, 8\), but got", ask(cache=LayerCache(2, 4, 10, 8, LIKE))),
     ("type", CacheError, "torch.float64, but got torch.float32", ask(cache=LayerCache(2, 4, 10, 4, LIKE.double()))),
-    ("both-ways", CacheError, "only causal attention can be cached", ask(causal=False)),
-    ("mask", CacheError, "a cache takes no mask", ask(mask=torch.ones(2, 3).bool())),
+    ("both-ways", CacheError, "a KV cache requires causal attention", ask(causal=False)),
+    ("mask", CacheError, "a KV cache cannot be combined with a mask", ask(mask=torch.ones(2, 3).bool())),
     ("not-one", CacheError, "a LayerCache, but got int", ask(cache=3)),
-    ("rotary", ShapeError, "position 3 was asked for", ask(tokens=4, rotary=Rotary(4, 3))),
+    ("rotary", ShapeError, "position 3 is out of range", ask(tokens=4, rotary=Rotary(4, 3))),
 )
 def test_mistakes_are_refused(error: type[NormscopeError], words: str, mistake: Any) -> None:
     with pytest.raises(error, match=words):

@@ -60,7 +60,7 @@ def layer(batch: Any, heads: Any, capacity: Any, head_dim: Any, like: Any = LIKE
     ("capacity", ConfigError, "capacity=-1 must be", layer(2, 4, -1, 4)),
     ("head-size", ConfigError, r"head_dim=1\.5 must be", layer(2, 4, 8, 1.5)),
     ("like", DtypeError, "a cache takes a tensor, but got str", layer(2, 4, 8, 4, like="cpu")),
-    ("like-whole", DtypeError, "a cache holds floats", layer(2, 4, 8, 4, like=LIKE.long())),
+    ("like-whole", DtypeError, "a KV cache needs a floating-point dtype", layer(2, 4, 8, 4, like=LIKE.long())),
     ("no-layers", ConfigError, "layers=0 must be", lambda: KVCache(0, 2, 4, 8, 4, LIKE)),
     ("layers", ConfigError, "layers=None must be", lambda: KVCache(None, 2, 4, 8, 4, LIKE)),  # type: ignore[arg-type]
 )

@@ -109,9 +109,9 @@ def ask(*tokens: float, **options: Any) -> Any:
 
 @every_refusal(
     ("beyond", TokenError, r"token id 7 is out of range for Embedding\(vocab=7.*: expected 0 to 6", ask(1, 7)),
-    ("first", TokenError, "token id 8 is not", ask(1, 8, -3, 9)),
-    ("negative", TokenError, "token id -1 is not", ask(6, -1)),
-    ("renormed", TokenError, "token id 99 is not", ask(99, max_norm=1.0)),
+    ("first", TokenError, "token id 8 is out of range", ask(1, 8, -3, 9)),
+    ("negative", TokenError, "token id -1 is out of range", ask(6, -1)),
+    ("renormed", TokenError, "token id 99 is out of range", ask(99, max_norm=1.0)),
     ("floats", DtypeError, r"int64 or int32, but got torch.float32; use tokens.long\(\)", ask(1.0)),
     ("truth", DtypeError, "got torch.bool", ask(True)),
     ("list", DtypeError, "takes a tensor, but got list", lambda: Embedding(7, 4)([1])),
@@ -122,10 +122,20 @@ def ask(*tokens: float, **options: Any) -> Any:
     ("padding-text", ConfigError, "padding_idx='a' is not", lambda: Embedding(7, 4, "a")),  # type: ignore[arg-type]
     ("table", ShapeError, r"\(7, 4\), but got \(4, 7\)", lambda: Embedding(7, 4, _weight=torch.zeros(4, 7))),
     ("table-list", DtypeError, "got list", lambda: Embedding(1, 1, _weight=[[1]])),  # type: ignore[arg-type]
-    ("table-whole", DtypeError, "a table holds floats", lambda: Embedding(7, 4, _weight=torch.zeros(7, 4).long())),
+    (
+        "table-whole",
+        DtypeError,
+        "an embedding table must be floating-point",
+        lambda: Embedding(7, 4, _weight=torch.zeros(7, 4).long()),
+    ),
     ("max-norm", ConfigError, "max_norm='x' must be", lambda: Embedding(7, 4, max_norm="x")),  # type: ignore[arg-type]
     ("norm-type", ConfigError, "norm_type=0 must be", lambda: Embedding(7, 4, norm_type=0)),
-    ("whole", DtypeError, "a table holds floats", lambda: Embedding.from_pretrained(torch.zeros(7, 4).long())),
+    (
+        "whole",
+        DtypeError,
+        "an embedding table must be floating-point",
+        lambda: Embedding.from_pretrained(torch.zeros(7, 4).long()),
+    ),
     ("vector", ShapeError, r"\(entries, width\), but got \(4,\)", lambda: Embedding.from_pretrained(torch.zeros(4))),
     ("pretrained-list", DtypeError, "got list", lambda: Embedding.from_pretrained([[1.0]])),  # type: ignore[arg-type]
     ("type", DtypeError, "must be a torch float type", lambda: Embedding(7, 4, dtype=torch.int32)),

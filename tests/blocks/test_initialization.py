@@ -162,7 +162,7 @@ def test_initialize_draws_what_the_constructor_would() -> None:
         "unknown initialization 'xavier'; choose one of glorot",
         lambda: Linear(2, 2, init="xavier"),
     ),
-    ("not-a-name", ConfigError, "no initialization", lambda: Linear(2, 2, init=["gpt2"])),  # type: ignore[arg-type]
+    ("not-a-name", ConfigError, "unknown initialization", lambda: Linear(2, 2, init=["gpt2"])),  # type: ignore[arg-type]
     ("role", ConfigError, "role='output': choose one of input", lambda: Linear(2, 2, role="output")),  # type: ignore[arg-type]
     ("depth", ConfigError, "depth=0", lambda: Linear(2, 2, depth=0)),
     ("cut", ConfigError, "truncate_at=0 must be", lambda: Initialization("cut", lambda *_: 1.0, truncate_at=0)),
@@ -170,8 +170,8 @@ def test_initialize_draws_what_the_constructor_would() -> None:
     ("list", DtypeError, "got list", lambda: INITIALIZATIONS["gpt2"].fill_([1])),  # type: ignore[arg-type]
     ("whole", DtypeError, "torch.int64", lambda: INITIALIZATIONS["gpt2"].fill_(torch.zeros(2, 2).long())),
     ("std", ConfigError, "std=3 must be a function", lambda: Initialization("x", 3)),  # type: ignore[arg-type]
-    ("negative", ConfigError, "'x' gave std=-1.0", lambda: Linear(2, 2, init=Initialization("x", lambda *_: -1.0))),
-    ("nan", ConfigError, "gave std=nan", lambda: Linear(2, 2, init=Initialization("x", lambda *_: math.nan))),
+    ("negative", ConfigError, "'x' returned std=-1.0", lambda: Linear(2, 2, init=Initialization("x", lambda *_: -1.0))),
+    ("nan", ConfigError, "returned std=nan", lambda: Linear(2, 2, init=Initialization("x", lambda *_: math.nan))),
     ("model", DtypeError, "initialize takes a model.* but got int", lambda: initialize(3)),  # type: ignore[arg-type]
 )
 def test_mistakes_are_refused(error: type[NormscopeError], words: str, mistake: object) -> None:

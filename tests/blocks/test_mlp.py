@@ -152,7 +152,7 @@ def test_the_repr_says_what_it_is() -> None:
         "unknown activation 'tanh'; choose one of relu2, relu",
         lambda: MLP(4, activation="tanh"),
     ),
-    ("not-a-name", ConfigError, "no activation", lambda: MLP(4, activation=[])),  # type: ignore[arg-type]
+    ("not-a-name", ConfigError, "unknown activation", lambda: MLP(4, activation=[])),  # type: ignore[arg-type]
     ("width", ConfigError, "width=None must be", lambda: MLP(None)),  # type: ignore[arg-type]
     ("width-with-hidden", ConfigError, "width=0 must be", lambda: MLP(0, 4)),
     ("hidden", ConfigError, "hidden=0 must be", lambda: MLP(4, 0)),

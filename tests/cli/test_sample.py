@@ -55,7 +55,7 @@ def test_a_stop_string_may_be_a_line_break(trained_run: Path, capsys: pytest.Cap
         ("--checkpoint first", "has no checkpoint 'first'"),
         ("--prompt é", "'é' (U+00E9"),
         ("--prompt \udcff", "lone surrogate U+DCFF"),
-        ("--tokens 0", "--tokens 0 must be a whole number above zero"),
+        ("--tokens 0", "--tokens 0 must be a positive integer"),
         ("--temperature -1", "--temperature -1.0"),
         ("--top-k 0", "--top-k 0"),
         ("--top-p 2", "--top-p 2.0"),

@@ -88,7 +88,7 @@ def test_a_prepared_folder_is_taken(in_folder: Path, capsys: pytest.CaptureFixtu
 WRONG = [
     ("--recipe soup", "unknown recipe 'soup'; choose one of dial, sprint"),
     ("--preset gpt9", "unknown preset 'gpt9'; choose one of gpt2, nanochat, llama"),
-    ("--steps 0", "--steps 0 must be a whole number above zero"),
+    ("--steps 0", "--steps 0 must be a positive integer"),
     ("--steps -5", "--steps -5"),
     ("--batch 0", "--batch 0"),
     ("--micro-batch -1", "--micro-batch -1"),

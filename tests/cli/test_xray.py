@@ -250,7 +250,7 @@ def test_two_files_are_compared(trained_run: Path, in_folder: Path, capsys: pyte
         ("mine.py:good --depth 3", "--depth applies only to presets, not to mine.py:good"),
         ("nanochat --cached --step", "--cached runs one batch without backward pass"),
         ("nanochat --step --forward-only", "--step needs gradients"),
-        ("nanochat --batches 0", "--batches 0 must be a whole number above zero"),
+        ("nanochat --batches 0", "--batches 0 must be a positive integer"),
         ("nanochat --seed -1", "--seed -1 must be a whole number"),
         ("nanochat --heads 5", "heads"),
         ("diff nanochat", "nothing to compare nanochat with\nfix: add a second target"),

@@ -97,7 +97,7 @@ def ask(*shape: int, dtype: torch.dtype = torch.float32) -> Any:
     ("rank", ShapeError, r"images of shape \(n, 3, 8, 8\), but got \(3, 8, 8\)", ask(3, 8, 8)),
     ("size", ShapeError, r"but got \(2, 3, 9, 9\)", ask(2, 3, 9, 9)),
     ("type", DtypeError, "torch.float64", ask(2, 3, 8, 8, dtype=torch.float64)),
-    ("bytes", DtypeError, r"torch.uint8; for bytes use images.float\(\) / 255$", ask(2, 3, 8, 8, dtype=torch.uint8)),
+    ("bytes", DtypeError, r"torch.uint8; for uint8 use images.float\(\) / 255$", ask(2, 3, 8, 8, dtype=torch.uint8)),
     ("list", DtypeError, "got list", lambda: ConvNet(config())([1.0])),
     ("no-stage", ConfigError, r"widths=\(\) must be a non-empty tuple", lambda: config(widths=())),
     ("one-number", ConfigError, "widths=16 must be a non-empty tuple", lambda: config(widths=16)),

@@ -103,7 +103,7 @@ def ask(tokens: Any, **options: Any) -> Any:
     ("list", DtypeError, "got list", ask([[1]])),
     ("rank", ShapeError, r"\(batch, tokens\), but got shape \(7,\)", ask(TOKENS[0])),
     ("long", ShapeError, "10 tokens exceed the encoder's context of 9", ask(torch.zeros(1, 10).long())),
-    ("beyond", TokenError, "token id 20 is not", ask(torch.tensor([[20]]))),
+    ("beyond", TokenError, "token id 20 is out of range", ask(torch.tensor([[20]]))),
     ("mask", ShapeError, "mask", ask(TOKENS, mask=torch.ones(3, 6).bool())),
     ("mask-type", DtypeError, r"use mask.bool\(\)", ask(TOKENS, mask=torch.ones(3, 7).int())),
     ("mask-list", DtypeError, "mask", ask(TOKENS, mask=[True])),

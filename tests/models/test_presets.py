@@ -194,7 +194,7 @@ def setting(**overrides: Any) -> Callable[[], GPTConfig]:
     ("misspelt", ConfigError, "no setting 'dept'; did you mean 'depth'", lambda: gpt2(dept=3)),
     ("unknown", ConfigError, "no setting 'zzz'; the settings are: ", lambda: gpt2(zzz=3)),
     ("preset", ConfigError, "unknown preset 'gpt3'; choose one of gpt2, nanochat, llama", lambda: preset("gpt3")),
-    ("preset-list", ConfigError, "no preset", lambda: preset([])),  # type: ignore[arg-type]
+    ("preset-list", ConfigError, "unknown preset", lambda: preset([])),  # type: ignore[arg-type]
     ("norm", ConfigError, "no norm 'batchnorm'; give one of layer", setting(norm="batchnorm")),
     ("norm-number", ConfigError, "there is no norm 3; give one of layer", setting(norm=3)),
     ("tied", ConfigError, "tied_head='x' must be True or False", setting(tied_head="x")),

@@ -94,7 +94,7 @@ def test_free_memory_is_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_cache_that_is_too_large_is_refused() -> None:
-    with pytest.raises(CacheError, match=r"takes .* EB, but .* are free\nfix: fewer sequences"):
+    with pytest.raises(CacheError, match=r"takes .* EB, but .* are free\nfix: use fewer sequences"):
         GPT(nanochat(**SIZES)).new_cache(batch=2**50)
 
 

@@ -325,7 +325,10 @@ def test_compiled_module_inside_torch_func(case: Case) -> None:
 
 @every_case(lambda case: not has_power_norm(case) and case.inputs(0)[0].is_floating_point(), quick=FEW)
 def test_forward_mode_of_exported_program(case: Case) -> None:
-    """The correct derivative or an error: torch silently takes the tangent of an operator as zero."""
+    """The correct derivative or an error: torch silently takes the tangent of an operator as zero.
+
+    An exported attention may have torch's own operator for the CPU, which raises a NotImplementedError.
+    """
     module, inputs = case.module().eval().requires_grad_(False), case.inputs(0)
     program = exported(case, module, inputs, strict=False)
     direction = randn(*inputs[0].shape, seed=9, dtype=torch.float32)
@@ -336,8 +339,9 @@ def test_forward_mode_of_exported_program(case: Case) -> None:
 
     try:
         found = derivative(program)
-    except TransformError as error:
-        assert "cannot be differentiated forwards" in str(error)  # noqa: PT017 (an error is one of two valid outcomes)
+    except (TransformError, NotImplementedError) as error:  # one of two valid outcomes
+        expected = "does not support forward-mode differentiation", "Trying to use forward AD with _scaled_dot_product"
+        assert any(text in str(error) for text in expected)  # noqa: PT017
     else:
         same({"tangent": found}, {"tangent": derivative(module)})
 
@@ -355,7 +359,7 @@ def test_forward_mode_of_exported_program(case: Case) -> None:
 def test_losing_custom_backward_raises(use: Callable[[nn.Module, Tensor], object]) -> None:
     x = randn(3, 4, dtype=torch.float32)
     for warmup in (0, 1):
-        with pytest.raises(TransformError, match=r"(?s)backward pass of its own.*fix: call eval"):
+        with pytest.raises(TransformError, match=r"(?s)custom backward pass.*fix: call eval"):
             use(ns.PowerNorm(4, warmup=warmup), x)
     use(ns.PowerNorm(4).eval(), x)
 

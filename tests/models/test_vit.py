@@ -102,7 +102,7 @@ def ask(*shape: int, dtype: torch.dtype = torch.float32) -> Any:
     ("size", ShapeError, r"but got \(2, 3, 8, 7\)", ask(2, 3, 8, 7)),
     ("channels", ShapeError, r"but got \(2, 1, 8, 8\)", ask(2, 1, 8, 8)),
     ("type", DtypeError, "torch.float64", ask(2, 3, 8, 8, dtype=torch.float64)),
-    ("bytes", DtypeError, r"torch.uint8; for bytes use images.float\(\) / 255$", ask(2, 3, 8, 8, dtype=torch.uint8)),
+    ("bytes", DtypeError, r"torch.uint8; for uint8 use images.float\(\) / 255$", ask(2, 3, 8, 8, dtype=torch.uint8)),
     ("list", DtypeError, "takes a tensor, but got list", lambda: ViT(config())([1.0])),
     ("patch", ConfigError, "patch=3 does not divide image_size=8", lambda: config(patch=3)),
     ("no-patch", ConfigError, "patch=0 must be", lambda: config(patch=0)),

@@ -44,9 +44,9 @@ def quantized(x: Tensor) -> Tensor:
 
 
 WRONG: dict[str, tuple[Callable[[Tensor], Any], str]] = {
-    "sparse": (lambda x: x.to_sparse(), r"a dense tensor is needed.*sparse_coo.*\nfix: .*to_dense"),
-    "mkldnn": (lambda x: x.to_mkldnn(), r"a dense tensor is needed.*mkldnn.*\nfix: .*to_dense"),
-    "nested": (nested, r"a dense tensor is needed.*nested.*\nfix: .*to_padded_tensor"),
+    "sparse": (lambda x: x.to_sparse(), r"expected a dense tensor.*sparse_coo.*\nfix: .*to_dense"),
+    "mkldnn": (lambda x: x.to_mkldnn(), r"expected a dense tensor.*mkldnn.*\nfix: .*to_dense"),
+    "nested": (nested, r"expected a dense tensor.*nested.*\nfix: .*to_padded_tensor"),
     "complex": (lambda x: x.to(torch.complex64), r"complex64"),
     "quantized": (quantized, r"qint8"),
 }
@@ -63,7 +63,7 @@ def test_inputs(layer: str, wrong: str) -> None:
 @pytest.mark.parametrize("layer", MASKED)
 def test_masks(layer: str) -> None:
     module = LAYERS[layer]()
-    with pytest.raises(DeviceError, match=r"(?s)the mask is on meta.*on cpu.*fix: .*to\('cpu'\)"):
+    with pytest.raises(DeviceError, match=r"(?s)expected the mask on cpu.*on meta.*fix: .*to\('cpu'\)"):
         module(X, mask=MASK.to("meta"))
     with pytest.raises(DtypeError, match=r"expected a dense tensor for the mask"):
         module(X, mask=MASK.to_sparse())
@@ -90,11 +90,11 @@ def test_tokens() -> None:
     for call in (gpt(), gpt().embedding, lambda tokens: gpt().loss(TOKENS, tokens)):
         with pytest.raises(DeviceError, match=r"on meta"):  # torch would read invalid memory
             call(TOKENS.to("meta"))
-        with pytest.raises(DtypeError, match=r"a dense tensor is needed"):
+        with pytest.raises(DtypeError, match=r"expected a dense tensor"):
             call(TOKENS.to_sparse())
-        with pytest.raises(DtypeError, match=r"a dense tensor is needed.*nested"):
+        with pytest.raises(DtypeError, match=r"expected a dense tensor.*nested"):
             call(nested(TOKENS))
-    with pytest.raises(DeviceError, match="the mask is on meta"):
+    with pytest.raises(DeviceError, match="expected the mask on cpu, but it is on meta"):
         gpt()(TOKENS, mask=MASK.to("meta"))
 
 
@@ -102,7 +102,7 @@ def test_images() -> None:
     images = randn(2, 1, 8, 8, dtype=torch.float32).to_sparse()
     vit = ns.ViT(ns.ViTConfig(image_size=8, patch=4, channels=1, width=8, heads=2))
     for model in (vit, ns.ConvNet(ns.ConvNetConfig(image_size=8, channels=1))):
-        with pytest.raises(DtypeError, match="a dense tensor is needed"):
+        with pytest.raises(DtypeError, match="expected a dense tensor"):
             model(images)
 
 
@@ -110,7 +110,7 @@ def test_images() -> None:
     ("weight", "error", "words"),
     [
         (torch.ones(8).to_sparse(), DtypeError, "expected a dense tensor for the weight"),
-        (torch.ones(8, device="meta"), DeviceError, "the weight is on meta"),
+        (torch.ones(8, device="meta"), DeviceError, "expected the weight on cpu, but it is on meta"),
         (torch.ones(8) * 1j, DtypeError, "the weight must be of floats"),
         (torch.ones(8).int(), DtypeError, "the weight must be of floats"),
     ],

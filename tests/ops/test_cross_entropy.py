@@ -273,7 +273,7 @@ def test_the_gpt_takes_it(cap: float | None, runs: list[tuple[int, bool]]) -> No
         torch.testing.assert_close(model.loss(tokens, tokens), loss, rtol=1e-5, atol=0)
     logits = model(tokens).flatten(0, 1)
     torch.testing.assert_close(cross_entropy_reference(logits, tokens.flatten()), loss, rtol=1e-5, atol=0)
-    with pytest.raises(TokenError, match=f"token id {VOCABULARY} is not in the table"):
+    with pytest.raises(TokenError, match=f"token id {VOCABULARY} is out of range"):
         model.loss(tokens, torch.full_like(tokens, VOCABULARY))
 
 

@@ -30,7 +30,7 @@ fix: remove it: '...' has no size""",
     "size zero": (
         *("n (g [c])", (2, 6), {"g": 0}, (2, 6), {"g": 1}),
         """\
-the size of axis 'g' must be a whole number above zero
+the size of axis 'g' must be a positive integer
     n (g [c])
        ^
 given: g=0
@@ -39,7 +39,7 @@ fix: for instance g=8""",
     "size below zero": (
         *("n (g [c])", (2, 6), {"c": -1}, (2, 6), {"c": 1}),
         """\
-the size of axis 'c' must be a whole number above zero
+the size of axis 'c' must be a positive integer
     n (g [c])
           ^
 given: c=-1
@@ -48,7 +48,7 @@ fix: for instance c=8""",
     "size that is a bool": (
         *("n (g [c])", (2, 6), {"g": True}, (2, 6), {"g": 1}),
         """\
-the size of axis 'g' must be a whole number above zero
+the size of axis 'g' must be a positive integer
     n (g [c])
        ^
 given: g=True
@@ -57,7 +57,7 @@ fix: for instance g=8""",
     "size with a fraction": (
         *("n (g [c])", (2, 6), {"g": 2.5}, (2, 6), {"g": 2}),
         """\
-the size of axis 'g' must be a whole number above zero
+the size of axis 'g' must be a positive integer
     n (g [c])
        ^
 given: g=2.5
