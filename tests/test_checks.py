@@ -60,7 +60,7 @@ def test_what_is_neither_true_nor_false(value: Any) -> None:
 
 @pytest.mark.parametrize("seed", [-1, SEED_LIMIT, 1.0, True, None, "7"])
 def test_what_is_no_seed_is_refused(seed: Any) -> None:
-    with pytest.raises(ConfigError, match=r"must be a whole number from 0 to 2\^64 - 1\nfix: seed=0"):
+    with pytest.raises(ConfigError, match=r"must be an integer from 0 to 2\^64 - 1\nfix: seed=0"):
         check_seed(seed=seed)
 
 

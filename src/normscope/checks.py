@@ -157,5 +157,5 @@ def check_seed(**seeds: int) -> None:
     """Check that the named values are valid seeds."""
     for name, seed in seeds.items():
         if not (is_integer(seed, least=0) and seed < SEED_LIMIT):
-            wanted = f"must be a whole number from 0 to 2^64 - 1\nfix: {name}=0, for instance"
+            wanted = f"must be an integer from 0 to 2^64 - 1\nfix: {name}=0, for instance"
             raise ConfigError(f"{name}={short_repr(seed)} {wanted}")

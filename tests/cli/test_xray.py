@@ -251,7 +251,7 @@ def test_two_files_are_compared(trained_run: Path, in_folder: Path, capsys: pyte
         ("nanochat --cached --step", "--cached runs one batch without backward pass"),
         ("nanochat --step --forward-only", "--step needs gradients"),
         ("nanochat --batches 0", "--batches 0 must be a positive integer"),
-        ("nanochat --seed -1", "--seed -1 must be a whole number"),
+        ("nanochat --seed -1", "--seed -1 must be an integer"),
         ("nanochat --heads 5", "heads"),
         ("diff nanochat", "nothing to compare nanochat with\nfix: add a second target"),
         ("diff nothing.json other.json", "nothing.json does not exist"),

@@ -40,7 +40,7 @@ def test_a_layer_that_is_given_zeros_is_not_laid_on_what_comes_after_it() -> Non
     model: Any = mlp(16, 64, 64, 4)
     nn.init.constant_(model[0].bias, -100.0)
     found = of(looked_at(model), "zero-gradient")
-    assert "what follows it is dead" in found["0"].why
+    assert "a later layer is dead" in found["0"].why
     assert "its input is all zeros" in found["2"].why
     assert "`1`" in found["2"].fix
 

@@ -128,7 +128,7 @@ def test_text_that_cannot_be_encoded_changes_nothing() -> None:
 @every_refusal(
     ("undo", ConfigError, r"nothing to undo.*\nfix: send", lambda: talk().undo()),
     ("tokenizer", ConfigError, "the tokenizer has 257 tokens", lambda: Conversation(MODEL, BYTES)),
-    ("settings", ConfigError, "made from a GenerationConfig", lambda: Conversation(MODEL, LETTERS, 3)),  # type: ignore[arg-type]
+    ("settings", ConfigError, "expects a GenerationConfig", lambda: Conversation(MODEL, LETTERS, 3)),  # type: ignore[arg-type]
     ("model", ConfigError, "must be a GPT, but got str", lambda: Conversation("gpt2", LETTERS)),  # type: ignore[arg-type]
     ("text", DtypeError, "text must be a str", lambda: talk().send(3)),  # type: ignore[arg-type]
 )

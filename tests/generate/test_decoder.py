@@ -161,7 +161,7 @@ def test_a_full_cache_raises() -> None:
     reading = Decoder(known_layout(model), cache := model.new_cache(2, capacity=3))
     for _ in range(3):
         reading.advance([1, 2])
-    with pytest.raises(CacheError, match="room for 3 tokens"):
+    with pytest.raises(CacheError, match="capacity 3 tokens"):
         reading.advance([1, 2])
     assert cache.lengths == (3, 3)
 

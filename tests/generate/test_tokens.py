@@ -194,7 +194,7 @@ def ask(*prompts: Any, model: Any = None, **settings: Any) -> Any:
     ("samples", ConfigError, "samples=0 must be", ask(samples=0)),
     ("batch-size", ConfigError, "batch_size=0 must be", ask(batch_size=0)),
     ("seed", ConfigError, "seed=-3 must be", ask(seed=-3)),
-    ("config", ConfigError, "made from a GenerationConfig, but got", ask(config={"temperature": 1})),
+    ("config", ConfigError, "expects a GenerationConfig, but got", ask(config={"temperature": 1})),
     ("typo", ConfigError, "no setting 'tempreature'; did you mean 'temperature'", ask(tempreature=1)),
     ("other-setting", ConfigError, "no setting 'beams'; the settings are: max_new_tokens, ", ask(beams=1)),
     ("weights", ConfigError, "invalid weights='int4'\nfix: use one of float32, bfloat16, int8", ask(weights="int4")),

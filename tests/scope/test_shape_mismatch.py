@@ -183,7 +183,7 @@ fix: give a tensor with at least one more dimension""",
     "shape below zero": (
         *("n [c]", (2, -1), {}, (2, 0), {}),
         """\
-every size in a shape must be a whole number, zero or above
+every size in a shape must be a non-negative integer
     n [c]
     ^^^^^
 given: shape (2, -1)
@@ -192,7 +192,7 @@ fix: give the sizes that the tensor has, for instance x.shape""",
     "shape with a fraction": (
         *("n [c]", (2, 1.5), {}, (2, 1), {}),
         """\
-every size in a shape must be a whole number, zero or above
+every size in a shape must be a non-negative integer
     n [c]
     ^^^^^
 given: shape (2, 1.5)

@@ -92,7 +92,7 @@ def test_a_diverging_run_gives_up(tmp_path: Path, few_rollbacks: int) -> None:
     messages = []
     for name in ("one", "two"):
         run = new_run(new_folder(tmp_path, name), {"dropout": 0.0}, **settings)
-        with pytest.raises(NonFiniteError, match=f"came back after {few_rollbacks} rollbacks") as stopped:
+        with pytest.raises(NonFiniteError, match=f"recurred after {few_rollbacks} rollbacks") as stopped:
             train_run(run)
         messages.append(str(stopped.value).replace(f"{os.sep}{name}{os.sep}", ""))
     assert messages[0] == messages[1]

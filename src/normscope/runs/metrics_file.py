@@ -63,7 +63,7 @@ class MetricsFile(Observer):
     def truncate(self, keep_bytes: int | None = None) -> None:
         """Keep the complete lines within the first `keep_bytes` bytes; None keeps all complete lines."""
         if keep_bytes is not None and not is_integer(keep_bytes, least=0):
-            raise ConfigError(f"keep_bytes={keep_bytes!r} must be a whole number, zero or more")
+            raise ConfigError(f"keep_bytes={keep_bytes!r} must be a non-negative integer")
         with write_errors(self.path):
             size = os.fstat(self._file.fileno()).st_size
             self._file.truncate(_last_end(self.path, min(size, size if keep_bytes is None else keep_bytes)))

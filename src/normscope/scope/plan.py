@@ -58,7 +58,7 @@ def check_sizes(text: str, dims: Sequence[Dimension], sizes: Mapping[str, int]) 
             fix = f"its axes are: {' '.join(spans)}" if spans else "remove it: '...' has no size"
             raise ScopeError(problem, text=text, span=full_span(text), given=given, fix=fix)
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            problem = f"the size of axis {name!r} must be a whole number above zero"
+            problem = f"the size of axis {name!r} must be a positive integer"
             raise ScopeError(problem, text=text, span=spans[name], given=given, fix=f"for instance {name}=8")
 
 
@@ -99,7 +99,7 @@ class Binding:
         # Symbolic sizes of torch.compile are not `int`, so test for wrong types instead.
         if any(size is not None and (isinstance(size, bool | float | str) or size < 0) for size in self.shape):
             fix = "give the sizes that the tensor has, for instance x.shape"
-            raise self.error("every size in a shape must be a whole number, zero or above", fix)
+            raise self.error("every size in a shape must be a non-negative integer", fix)
         dims = zip(self.dimensions(), self.shape, strict=True)
         return [pair for dim, size in dims for pair in zip(flatten_axes([dim]), self._parts(dim, size), strict=True)]
 

@@ -99,7 +99,7 @@ class TrainConfig:
         check_non_negative(**{name: getattr(self, name) for name in INTERVALS})
         check_seed(seed=self.seed)
         if not (is_integer(self.muon_steps) and self.muon_steps <= len(POLAR_EXPRESS)):
-            raise ConfigError(f"muon_steps={self.muon_steps!r} must be a whole number from 1 to {len(POLAR_EXPRESS)}")
+            raise ConfigError(f"muon_steps={self.muon_steps!r} must be an integer from 1 to {len(POLAR_EXPRESS)}")
         if not isinstance(self.device, str):
             raise ConfigError(f"device={self.device!r} must be a device name such as 'cpu'")
         if self.micro_batch is not None:

@@ -36,7 +36,7 @@ SETTINGS: dict[str, Mistake] = {
     "layer-scope-without-size": (ns.LayerNorm, ("n [c]",), {}, ScopeError, "give it"),
     "layer-scope-over-any-axes": (ns.LayerNorm, ("n [...]",), {}, ScopeError, "fixed size"),
     "layer-scope-unknown-size": (ns.LayerNorm, ("n [c]",), {"c": 3, "d": 4}, ScopeError, "'d'"),
-    "layer-scope-size-text": (ns.LayerNorm, ("n [c]",), {"c": "3"}, ScopeError, "whole number"),
+    "layer-scope-size-text": (ns.LayerNorm, ("n [c]",), {"c": "3"}, ScopeError, "positive integer"),
     "group-zero": (ns.GroupNorm, (0, 4), {}, ConfigError, "num_groups"),
     "group-negative": (ns.GroupNorm, (-2, 4), {}, ConfigError, "num_groups"),
     "group-fraction": (ns.GroupNorm, (2.0, 4), {}, ConfigError, "num_groups"),
@@ -79,7 +79,7 @@ SETTINGS: dict[str, Mistake] = {
     "norm-scope-number": (ns.Norm, (4,), {}, DtypeError, "scope"),
     "norm-affine-true": (ns.Norm, ("... [d]",), {"affine": True, "d": 4}, DtypeError, "scope"),
     "norm-affine-elsewhere": (ns.Norm, ("... [d]",), {"affine": "c", "d": 4}, ScopeError, "'c'"),
-    "norm-size-zero": (ns.Norm, ("... [d]",), {"d": 0}, ScopeError, "whole number"),
+    "norm-size-zero": (ns.Norm, ("... [d]",), {"d": 0}, ScopeError, "positive integer"),
 }
 
 

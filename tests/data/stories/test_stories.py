@@ -121,7 +121,7 @@ def test_error_can_be_pickled() -> None:
 
 
 @every_refusal(
-    ("negative seed", ConfigError, "seed=-1 must be a whole number from 0 to 2^64 - 1", lambda: stories(-1)),
+    ("negative seed", ConfigError, "seed=-1 must be an integer from 0 to 2^64 - 1", lambda: stories(-1)),
     ("fraction", ConfigError, "seed=0.5 must be", lambda: stories(0.5)),  # type: ignore[arg-type]
     ("too large", ConfigError, "start=18446744073709551616 must be", lambda: stories(0, 2**64)),
     ("truth value", ConfigError, "start=True must be", lambda: stories(0, True)),

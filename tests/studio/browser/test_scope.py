@@ -96,7 +96,7 @@ def test_mask_puts_padding_right(scope_page: Any) -> None:
     scope_page.wait_for_selector("text=4 of 4 statistics of real values are wrong")
     scope_page.wait_for_selector("text=turn the mask on")
     scope_page.get_by_label("Mask the padding").check()
-    scope_page.wait_for_selector("text=The mask puts them right")
+    scope_page.wait_for_selector("text=The mask corrects them")
     scope_page.wait_for_selector("text=torch's layer has no mask")
     choose(scope_page, "LayerNorm")
     scope_page.wait_for_selector("text=never mixes real values with padding")

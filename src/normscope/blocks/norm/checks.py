@@ -120,7 +120,7 @@ def resolve_scope(
 def to_positive_int(name: str, value: object, otherwise: str = "") -> int:
     """Convert a positive integer (numpy integers included) to int."""
     if not is_integer(value):
-        raise ConfigError(f"{name}={value!r} must be a whole number above zero{', ' * bool(otherwise)}{otherwise}")
+        raise ConfigError(f"{name}={value!r} must be a positive integer{', ' * bool(otherwise)}{otherwise}")
     return int(cast(int, value))
 
 

@@ -77,7 +77,7 @@ class Muon(LightOptimizer):
         if not (is_number(weight_decay) and 0 <= weight_decay < math.inf):
             raise ConfigError(f"weight_decay={weight_decay!r} must be a finite number, zero or more")
         if not (is_integer(steps) and steps <= len(POLAR_EXPRESS)):
-            raise ConfigError(f"steps={steps!r} must be a whole number from 1 to {len(POLAR_EXPRESS)}")
+            raise ConfigError(f"steps={steps!r} must be an integer from 1 to {len(POLAR_EXPRESS)}")
         defaults = {"lr": lr, "momentum": momentum, "nesterov": nesterov, "weight_decay": weight_decay, "steps": steps}
         try:
             super().__init__(params, defaults)
