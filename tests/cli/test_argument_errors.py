@@ -15,6 +15,8 @@ from tests.cli.running import refused
         ("doctor --seconds x", "invalid value 'x' for --seconds: expected a number\nfix: normscope doctor --help"),
         ("resume a --tensorboar", "unexpected argument '--tensorboar'\nfix: did you mean '--tensorboard'?"),
         ("resume a --untill 3 --from-stp 4", "unexpected argument '--untill'\nfix: did you mean '--until'?"),
+        ("train x --step 5", "unexpected argument '--step'\nfix: did you mean '--steps'?"),
+        ("sample a --max-tokens 5", "unexpected argument '--max-tokens'\nfix: did you mean '--max-new-tokens'?"),
         ("draw", "missing subcommand\nfix: use one of: scope, block, model, gallery"),
         ("draw scope", "missing required argument SCOPE\nfix: normscope draw scope --help"),
         ("draw gallery", "missing required argument --svg FILE\nfix: normscope draw gallery --help"),

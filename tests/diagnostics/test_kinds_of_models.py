@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import multiprocessing
 import os
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import normscope
+from tests.training.forked import finish, start_forked
 
 
 class Checkpointed(nn.Module):
@@ -82,11 +82,7 @@ def take_xray_under_ddp(folder: Path) -> None:
 
 def test_under_ddp(tmp_path: Path) -> None:
     """In a process of its own, which ends at once: to take Gloo's threads down can wait for ever for Python's lock."""
-    multiprocessing.set_forkserver_preload(["tests.training.warm_run"])  # as other tests, which share the server
-    process = multiprocessing.get_context("forkserver").Process(target=take_xray_under_ddp, args=(tmp_path,))
-    process.start()
-    process.join(120)
-    assert process.exitcode == 0
+    finish(start_forked(take_xray_under_ddp, tmp_path))
     ran, has_gradient, notice = json.loads((tmp_path / "found.json").read_text())
     assert (ran, has_gradient) == (["", "0", "1"], True)
     assert "this process" in notice

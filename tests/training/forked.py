@@ -7,17 +7,25 @@ import multiprocessing
 import os
 import sys
 from collections.abc import Callable
+from contextlib import chdir
+from multiprocessing import forkserver
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from tests.fuzz.trial import reopen_standard_streams
 
 
+def ensure_warm_server() -> None:
+    """Start the server, unless it runs."""
+    multiprocessing.set_forkserver_preload(["tests.training.warm_run"])
+    with chdir(Path(__file__).parents[2]):  # it looks for `tests` in its working directory, and ignores a failed import
+        forkserver.ensure_running()
+
+
 def start_forked(target: Callable[..., object], *arguments: object) -> BaseProcess:
     """Start a function of a module in a new process."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.training.warm_run"])
-    process = context.Process(target=target, args=arguments)
+    ensure_warm_server()
+    process = multiprocessing.get_context("forkserver").Process(target=target, args=arguments)
     process.start()
     return process
 

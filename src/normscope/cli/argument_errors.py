@@ -5,6 +5,7 @@ on unchanged.
 """
 
 import re
+from difflib import SequenceMatcher
 
 from normscope.errors import ConfigError
 
@@ -15,7 +16,7 @@ _PATTERNS = {
     r"Error parsing (?P<name>\S+): .*(?:FLOAT|float).*'(?P<got>.*?)'": (
         "invalid value '{got}' for {name}: expected a number"
     ),
-    r"Unrecognized options: (?P<got>-[^\s,]+).*(?:meant|similar to (?P=got)): +(?P<close>--\S+)": (
+    r"Unrecognized options: (?P<got>-[^\s,]+).*(?:meant|similar to (?P=got)): +(?P<close>.*--[a-z].*)": (
         "unexpected argument '{got}'\nfix: did you mean '{close}'?"
     ),
     r"Unrecognized options: (?P<got>-[^\s,]+|\S+)": "unexpected argument '{got}'",
@@ -54,6 +55,9 @@ def _parts(match: re.Match[str]) -> dict[str, str]:
     parts = match.groupdict()
     if "name" in parts:  # of an option with an alias, tyro shows both
         parts["name"] = parts["name"].partition("/")[0]
+    if "close" in parts:  # tyro's help of all similar options
+        options = re.findall(r"(?<![\w-])--[\w-]+", parts["close"])
+        parts["close"] = max(options, key=lambda option: SequenceMatcher(None, option, parts["got"]).ratio())
     if "choices" in parts:  # as Python prints them: unordered, and with None for optional values
         parts["choices"] = ", ".join(sorted({*re.findall(r"[\w-]+", parts["choices"])} - {"None"}))
     return parts

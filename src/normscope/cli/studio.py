@@ -38,7 +38,9 @@ def main(arguments: Sequence[str]) -> None:
     try:
         from normscope.studio.server import open_studio
     except ModuleNotFoundError as error:
-        raise ConfigError(f"the studio needs {error.name}\nfix: pip install 'normscope[studio]'") from None
+        raise ConfigError(
+            f"the studio needs {error.name}\nfix: make studio, or pip install 'normscope[studio]'"
+        ) from None
 
     def on_ready(address: str) -> None:
         print(f"normscope studio: {address}\nCtrl-C to stop", flush=True)

@@ -70,7 +70,7 @@ class LoggingOptions:
     """Output and experiment trackers."""
 
     quiet: opt.Quiet = False
-    """Show no progress and no samples."""
+    """Show no progress and no samples; print only the folder of the run."""
 
     tensorboard: opt.Flag = False
     """Log to TensorBoard."""
@@ -132,4 +132,6 @@ class Train:
 def main(arguments: Sequence[str]) -> int:
     command = opt.read_arguments(Train, "train", arguments)
     run = train(**{**opt.given(command), "model": opt.parse_settings(command.architecture.model)})
+    if command.logging.quiet:
+        print(run.folder)  # a folder that exists is not reused, so a script needs its name
     return STOPPED if run.end_reason == "stopped" else 0

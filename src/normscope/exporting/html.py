@@ -178,7 +178,7 @@ def read_template() -> bytes:
     """The built page, without a model."""
     path = files("normscope") / TEMPLATE_PATH
     if not path.is_file():
-        raise FileError("the page has not been built\nfix: make studio (needs Node.js), or install the wheel")
+        raise FileError("the page has not been built\nfix: make page (needs Node.js 20 or newer)")
     template = path.read_bytes()
     found = tuple(place.decode() for place in re.findall(rb"@@([a-z]+)@@", template))
     assert found == _PLACES, f"the template has the places {found}"

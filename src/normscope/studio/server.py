@@ -120,7 +120,7 @@ def static_folder() -> Path:
     """The built front end; an error if it has not been built."""
     folder = Path(str(files("normscope") / "studio" / "static"))
     if not (folder / "index.html").is_file():
-        raise FileError("the studio's page has not been built\nfix: make studio (needs Node.js), or install the wheel")
+        raise FileError("the studio's page has not been built\nfix: make page (needs Node.js 20 or newer)")
     return folder
 
 

@@ -17,7 +17,7 @@ from normscope.runs.sample import sample
 from normscope.training.config import TrainConfig
 from normscope.training.create_run import create_run, is_prepared, new_run_folder
 from normscope.training.loop import EndReason, check_steps, train_run
-from normscope.training.observers.log_lines import choose_display
+from normscope.training.observers.log_lines import choose_display, command_name
 from normscope.training.observers.trackers import TensorBoard, WeightsAndBiases, import_tracker
 from normscope.training.periodic_tasks import SAMPLE_TOKENS
 from normscope.training.recipes import Recipe
@@ -228,4 +228,5 @@ def _print_samples(run: Run) -> None:
     for text in sample(run, run.config.prompt, samples=2, max_new_tokens=SAMPLE_TOKENS):
         print()
         print_text(text.prompt + text.text)
-    print(f"\nto share the model as one HTML page: normscope export {shlex.quote(str(run.folder))} --to html")
+    command = f"{command_name()} export {shlex.quote(str(run.folder))} --to html"
+    print(f"\nto share the model as one HTML page: {command}")

@@ -1,6 +1,5 @@
 """`sync=True`: two processes with a part of a batch each do what one process does with the whole."""
 
-import multiprocessing
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ import normscope as ns
 from normscope.errors import ConfigError
 from tests.blocks.norm.cases import close, close_states, mostly_on, randn, scramble
 from tests.blocks.norm.ranks import JOBS, NORMS, STEPS, Job, run, work
+from tests.training.forked import ensure_warm_server
 
 
 def _check(job: Job, folder: Path) -> None:
@@ -33,7 +33,7 @@ def _check(job: Job, folder: Path) -> None:
 @mostly_on("fused")  # float64, which no kernel takes: both are the steps
 def test_two_processes_equal_one(tmp_path: Path, path: str) -> None:
     """All norms, splits and masks in one launch, of two copies of a process that has imported everything."""
-    multiprocessing.set_forkserver_preload(["tests.training.warm_run"])
+    ensure_warm_server()
     start_processes(work, args=(str(tmp_path), path), nprocs=2, start_method="forkserver")
     for job in JOBS:
         _check(job, tmp_path)

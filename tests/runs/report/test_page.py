@@ -204,6 +204,13 @@ def test_resumed_run_has_continuous_history(tmp_path: Path) -> None:
     assert [step for step, _ in record.curve("step", "loss")] == list(range(1, 21))
 
 
+def test_extended_run_has_its_new_number_of_steps(tmp_path: Path) -> None:
+    first = [started(steps=10), *(stepped(step) for step in range(1, 11)), FinishedEvent(10, "done", 1.0)]
+    then = [started(step=10, steps=20), *(stepped(step) for step in range(11, 21))]
+    _, page = report(tmp_path, [*first, *then])
+    assert "20 of 20 steps in" in page.text
+
+
 def test_truncated_line_is_ignored_and_old_report_replaced(tmp_path: Path) -> None:
     report(tmp_path, simulated_run(20))
     with (tmp_path / "metrics.jsonl").open("ab") as file:

@@ -48,6 +48,11 @@ class RunRecord:
         return next(iter(self.kind("started")), {})
 
     @property
+    def steps(self) -> Any:
+        """The number of steps to train, which resuming can increase; None if unknown."""
+        return next((event["steps"] for event in reversed(self.kind("started")) if "steps" in event), None)
+
+    @property
     def end(self) -> Mapping[str, Any]:
         """The finished event, if it is the last event."""
         last = self.events[-1] if self.events else {"kind": ""}
