@@ -73,7 +73,7 @@ def test_what_is_dropped_is_told(run: Run, capsys: pytest.CaptureFixture[str]) -
         ("r --until 0", "--until 0"),
         ("r --until -3", "--until -3"),
         ("r --until 5", "but the run is already at step 6\nfix: a later step, or --from-step"),
-        ("r --steps 5", "--steps 5, but the run already has 6 steps\nfix: a larger number"),
+        ("r --steps 5", "--steps 5, but the run already has 6 steps\nfix: use the new total, more than 6"),
         ("r --steps 0", "--steps 0 must be a positive integer"),
         ("r --from-step 3", "use another checkpoint (4, 6): resume with --from-step"),
         ("r --from-step -2", "--from-step -2 must be a non-negative integer"),

@@ -65,6 +65,8 @@ def test_a_display_is_the_default(text: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_an_unknown_setting_is_named(text: Path) -> None:
+    with pytest.raises(ConfigError, match=r"unknown setting 'stpes'\nfix: did you mean 'steps'\?"):
+        normscope.train("x.txt", stpes=3)
     with pytest.raises(
         ConfigError, match=r"unknown setting 'learning_rate'\nfix: use a setting of the training .*\blr\b"
     ):

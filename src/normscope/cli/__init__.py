@@ -21,7 +21,7 @@ from normscope.runtime.openmp import set_env_defaults
 
 COMMANDS = {
     "train": ("normscope.cli.train", "Train a GPT on your text, or on the built-in stories"),
-    "resume": ("normscope.cli.resume", "Continue an interrupted run"),
+    "resume": ("normscope.cli.resume", "Continue an interrupted run, or train a finished one longer"),
     "sample": ("normscope.cli.sample", "Generate text from a trained model"),
     "chat": ("normscope.cli.chat", "Chat with a trained model"),
     "export": ("normscope.cli.export", "Export a trained model, as one HTML page that runs it"),

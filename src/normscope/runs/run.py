@@ -130,7 +130,8 @@ class Run:
             self._apply_extension()  # another process may have extended it
             planned = self.config.train.steps
             if steps < planned:
-                raise ConfigError(f"steps={steps}, but the run already has {planned} steps\nfix: a larger number")
+                fix = f"use the new total, more than {planned}"
+                raise ConfigError(f"steps={steps}, but the run already has {planned} steps\nfix: {fix}")
             if steps > planned:
                 before = [planned] if self.extension is None else [*self.extension.before, planned]
                 write_extension(self.safe_folder, Extension(steps=steps, before=before))

@@ -1,13 +1,14 @@
 """The Python API of training: `train` text, `open_run` a folder, and `resume`, `sample` or `report` it."""
 
 import dataclasses
+import inspect
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from normscope.checks import short_repr
+from normscope.checks import did_you_mean, short_repr
 from normscope.errors import ConfigError
 from normscope.models.gpt import GPTConfig
 from normscope.render.streaming import print_text, reading_progress
@@ -192,14 +193,13 @@ def _check_no_unused(sources: Sequence[str | Path], chosen: Recipe, data: Mappin
 
 def _split_settings(settings: dict[str, Any]) -> list[dict[str, Any]]:
     """Separate the settings of the model from those of the training; raises on unknown names."""
-    model, train = ({field.name for field in dataclasses.fields(kind)} for kind in (GPTConfig, TrainConfig))
-    for name in settings.keys() - model - train:
-        raise ConfigError(
-            f"unknown setting {short_repr(name)}\n"
-            f"fix: use a setting of the training ({', '.join(sorted(train))}) "
-            f"or of the model ({', '.join(sorted(model - {'vocab_size'}))})"
-        )
-    return [{name: value for name, value in settings.items() if name in known} for known in (model, train)]
+    model, train_fields = ({field.name for field in dataclasses.fields(kind)} for kind in (GPTConfig, TrainConfig))
+    for name in settings.keys() - model - train_fields:
+        known = [*inspect.signature(train).parameters, *train_fields, *model]
+        listed = f"training ({', '.join(sorted(train_fields))}) or of the model ({', '.join(sorted(model))})"
+        fix = did_you_mean(name, known, f"use a setting of the {listed}")
+        raise ConfigError(f"unknown setting {short_repr(name)}\nfix: {fix}")
+    return [{name: value for name, value in settings.items() if name in known} for known in (model, train_fields)]
 
 
 def _check_trackers(tensorboard: bool, wandb: WandbMode) -> None:
