@@ -245,7 +245,7 @@ def test_the_golden_values_of_the_page_are_those_of_python() -> None:
 def test_without_the_built_page_it_says_how_to_build_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     monkeypatch.setattr(html, "TEMPLATE_PATH", "studio/static/nothing.html")
-    with pytest.raises(FileError, match="has not been built\nfix: make studio"):
+    with pytest.raises(FileError, match="has not been built\nfix: make page"):
         normscope.export(run)
 
 
