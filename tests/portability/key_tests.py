@@ -8,8 +8,8 @@ from torch import nn
 
 import normscope as ns
 from tests.accuracy import assert_no_less_accurate
-from tests.blocks.norm.cases import randn, scramble
-from tests.ops.norm.test_row_norm import HARD
+from tests.blocks.norm.cases import randn
+from tests.ops.norm.test_row_norm import HARD, equal_layers
 
 LAYERS = {"layer": (ns.LayerNorm, nn.LayerNorm), "rms": (ns.RMSNorm, nn.RMSNorm)}
 
@@ -18,11 +18,7 @@ LAYERS = {"layer": (ns.LayerNorm, nn.LayerNorm), "rms": (ns.RMSNorm, nn.RMSNorm)
 @pytest.mark.parametrize("width", [96, 768])
 @pytest.mark.parametrize("layers", LAYERS.values(), ids=LAYERS)
 def test_outputs_are_no_less_accurate_than_torchs(layers: tuple[Any, Any], width: int, hard: str) -> None:
-    eps, (layer, peer) = 1e-5, layers
-    ours, theirs, exact = layer(width, eps), peer(width, eps), peer(width, eps).double()
-    scramble(ours)
-    theirs.load_state_dict(ours.state_dict())
-    exact.load_state_dict(ours.state_dict())
+    ours, theirs, exact = equal_layers(*layers, width)
     x = HARD[hard](randn((300, width), 3)).float()
     # With gradients to come, as in training: without them, torch normalizes a few rows.
     assert_no_less_accurate(ours(x).detach(), theirs(x).detach(), exact(x.double()).detach())

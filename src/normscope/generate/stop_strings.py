@@ -9,10 +9,10 @@ class StopStringFilter:
     The stop string that completes first wins; among those that end at the same position, the longest. The result does
     not depend on how the text is split into pieces.
 
-    >>> finder = StopStringFilter(("END",))
-    >>> finder.push("the E"), finder.push("N"), finder.push("emy's EN"), finder.push("D of it")
+    >>> stop_filter = StopStringFilter(("END",))
+    >>> stop_filter.push("the E"), stop_filter.push("N"), stop_filter.push("emy's EN"), stop_filter.push("D of it")
     ('the ', '', "ENemy's ", '')
-    >>> finder.found
+    >>> stop_filter.found
     True
     """
 

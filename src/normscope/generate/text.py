@@ -54,7 +54,7 @@ class TextGeneration:
         sequences = self.generation.sequences
         self.texts = ["" for _ in sequences]
         self._streams = [tokenizer.stream(after=sequence.tokens) for sequence in sequences]
-        self._finders = [StopStringFilter(config.stop) for _ in sequences]
+        self._filters = [StopStringFilter(config.stop) for _ in sequences]
         self._pieces = self._generate()
 
     def __iter__(self) -> Iterator[tuple[int, str]]:
@@ -62,12 +62,12 @@ class TextGeneration:
 
     def _generate(self) -> Iterator[tuple[int, str]]:
         for event in self.generation:
-            stream, finder = self._streams[event.sequence], self._finders[event.sequence]
-            piece = "" if event.token is None else finder.push(stream.push(event.token))
+            stream, stop_filter = self._streams[event.sequence], self._filters[event.sequence]
+            piece = "" if event.token is None else stop_filter.push(stream.push(event.token))
             if event.finish_reason is not None:
-                piece += finder.push(stream.finish(cut=event.finish_reason == "length"))
-                piece += finder.finish()
-            if finder.found:
+                piece += stop_filter.push(stream.finish(cut=event.finish_reason == "length"))
+                piece += stop_filter.finish()
+            if stop_filter.found:
                 self.generation.stop(event.sequence)
             if piece:
                 self.texts[event.sequence] += piece

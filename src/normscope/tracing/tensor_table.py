@@ -78,7 +78,7 @@ class TensorLineage:
         known = self._ids.get(tensor)
         return self._new_id(tensor) if known is None else known
 
-    def statically_known_true(self, tensor: Tensor) -> bool:
+    def is_known(self, tensor: Tensor) -> bool:
         return self._ids.get(tensor) is not None
 
     def record(self, inputs: Iterable[int], outputs: Iterable[Tensor], role: Role) -> None:

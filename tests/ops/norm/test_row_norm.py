@@ -215,6 +215,15 @@ HARD: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+def equal_layers(layer: Any, peer: Any, width: int) -> tuple[nn.Module, nn.Module, nn.Module]:
+    """Our layer, torch's and torch's in float64, with the same weights."""
+    ours, theirs, exact = layer(width, eps=1e-5), peer(width, eps=1e-5), peer(width, eps=1e-5).double()
+    scramble(ours)
+    theirs.load_state_dict(ours.state_dict())
+    exact.load_state_dict(ours.state_dict())
+    return ours, theirs, exact
+
+
 @every_pair(
     layers={"layer": (ns.LayerNorm, nn.LayerNorm), "rms": (ns.RMSNorm, nn.RMSNorm)},
     width={str(width): width for width in (32, 64, 96, 768, 5000)},
@@ -222,11 +231,7 @@ HARD: dict[str, Callable[[Tensor], Tensor]] = {
 )
 def test_errors_are_no_larger_than_torchs(layers: tuple[Any, Any], width: int, hard: str) -> None:
     """Over many rows, where chance does not decide: of the output, and of every gradient."""
-    eps, (layer, peer) = 1e-5, layers
-    ours, theirs, exact = layer(width, eps), peer(width, eps), peer(width, eps).double()
-    scramble(ours)
-    theirs.load_state_dict(ours.state_dict())
-    exact.load_state_dict(ours.state_dict())
+    ours, theirs, exact = equal_layers(*layers, width)
     rows = 300 if is_exhaustive else min(300, 300_000 // width)
     x = HARD[hard](randn((rows, width), 3)).float()
     mine, others, truth = results(ours, x), results(theirs, x), results(exact, x.double())

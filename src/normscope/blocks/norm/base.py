@@ -328,9 +328,8 @@ class Norm(BaseModule):
             self._check_count(plan)
 
     def _check_count(self, plan: Plan) -> None:
-        if statically_known_true(plan.count == 1) and not is_shared(
-            self.sync
-        ):  # with sync, other ranks may have more values
+        # With sync, other ranks may have more values.
+        if statically_known_true(plan.count == 1) and not is_shared(self.sync):
             instead = ", or call eval() to use the running statistics" if self.state else ""
             raise ShapeError(
                 f"a tensor of shape {plan.shape} has one value for each statistic of the scope {self.scope.text!r}: "

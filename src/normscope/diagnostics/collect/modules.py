@@ -170,7 +170,7 @@ class XrayObserver(FunctionObserver):
     def _record_output_lineage(self, frame: CallFrame, tensor: Tensor) -> None:
         """Record the origin of a tensor that no torch function made: the output of a fused kernel."""
         lineage = self._session.lineage
-        if frame.input_lineage is not None and not lineage.statically_known_true(tensor):
+        if frame.input_lineage is not None and not lineage.is_known(tensor):
             role: Role = "pass" if is_norm(frame.module) else "linear" if is_linear(frame.module) else "nonlinear"
             lineage.record([frame.input_lineage], [tensor], role)
 
