@@ -16,7 +16,7 @@ from normscope.ops.kernel_mode import Backend
 from normscope.ops.norm import memory_layout, reference, torch_norm
 from normscope.ops.norm.channel_norm import CHANNEL_NORM, ChannelNormConfig
 from normscope.ops.norm.reference import Affine, NormStatistics
-from normscope.ops.norm.row_norm import ROW_NORM, RowNormConfig
+from normscope.ops.norm.row_norm import ROW_NORM, RowNormConfig, normalize_plain_rows
 from normscope.ops.norm.statistic import Statistic
 from normscope.ops.symbolic_sizes import statically_known_true
 from normscope.scope import Plan
@@ -48,8 +48,7 @@ class CachedDispatch(NamedTuple):
                 return torch_norm.layer_norm(x, row, weight, bias, eps)
         y: Tensor
         if layout is None:
-            y = ROW_NORM("fused", RowNormConfig(size, eps, centered), x, None, weight, bias, None)[0]
-            return y
+            return normalize_plain_rows(RowNormConfig(size, eps, centered), x, weight, bias)
         if not row and centered and registry.uses_torch_channel_norm(x, layout, weight, bias):
             batch, channels, spatial, group_size = layout[1:5]
             if layout.across_batch:
