@@ -101,10 +101,11 @@ def test_every_finding_is_told_with_its_evidence_and_its_fix() -> None:
 
 
 def test_printing_an_xray_gives_the_findings_first_and_a_finding_one_paragraph() -> None:
-    net = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 2))
+    first = nn.Linear(8, 32)
+    net = nn.Sequential(first, nn.ReLU(), nn.Linear(32, 2))
     x = xray(net)
     assert str(x) == repr(x) == "<Xray of Sequential, not finished>"
-    nn.init.constant_(net[0].bias, -100.0)
+    nn.init.constant_(first.bias, -100.0)
     with x:
         net(torch.randn(64, 8)).square().mean().backward()
     assert repr(x) == "<Xray of Sequential>"
