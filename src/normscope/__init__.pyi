@@ -47,9 +47,9 @@ from normscope.inspection.attention_maps import attention_maps as attention_maps
 from normscope.inspection.draw import draw_block as draw_block
 from normscope.inspection.draw import draw_target as draw_target
 from normscope.inspection.logit_lens import logit_lens as logit_lens
-from normscope.inspection.xray import XrayConfig as XrayConfig
 from normscope.inspection.xray import xray_diff as xray_diff
 from normscope.inspection.xray import xray_target as xray_target
+from normscope.inspection.xray_config import XrayConfig as XrayConfig
 from normscope.interop.fuse import fuse as fuse
 from normscope.interop.huggingface import load_huggingface as load_huggingface
 from normscope.lab.commands import list_claims as list_claims

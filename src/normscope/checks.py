@@ -9,9 +9,10 @@ import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
-from normscope.errors import ConfigError, DtypeError, FileError
+from normscope.errors import ArgumentTypeError, ConfigError, FileError
 
 
 def is_integer(value: object, least: int = 1) -> bool:
@@ -126,7 +127,7 @@ def as_path(path: object, what: str) -> Path:
     """
     given = os.fspath(path) if isinstance(path, os.PathLike) else path
     if not isinstance(given, str):
-        raise DtypeError(f"{what} must be a path (str or Path), but got {short_repr(path)}")
+        raise ArgumentTypeError(f"{what} must be a path (str or Path), but got {short_repr(path)}")
     if "\0" in given:
         raise FileError(f"{what} cannot be at {short_repr(given)}: a path cannot contain NUL\nfix: use another path")
     check_encodable(Path(os.path.abspath(given)), what)
@@ -159,3 +160,21 @@ def check_seed(**seeds: int) -> None:
         if not (is_integer(seed, least=0) and seed < SEED_LIMIT):
             wanted = f"must be an integer from 0 to 2^64 - 1\nfix: {name}=0, for instance"
             raise ConfigError(f"{name}={short_repr(seed)} {wanted}")
+
+
+def check_config(config: object, kind: type, taker: str, otherwise: str = "") -> None:
+    """Check the type of a config; the error for a function suggests calling it."""
+    if isinstance(config, kind):
+        return
+    made = f"make one with {kind.__name__}(...){otherwise}"
+    got = repr(config) if config is None or isinstance(config, str | int | float) else _a(type(config).__name__)
+    if isinstance(config, FunctionType):
+        got, made = f"the function {config.__name__}", f"call it: {config.__name__}()"
+    elif isinstance(config, type):
+        got = f"the class {config.__name__}"
+        made = f"call it: {config.__name__}(...)" if issubclass(config, kind) else made
+    raise ConfigError(f"{taker} expects {_a(kind.__name__)}, but got {got}; {made}")
+
+
+def _a(name: str) -> str:
+    return f"{'an' if name[0] in 'AEIOaeio' else 'a'} {name}"

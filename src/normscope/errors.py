@@ -40,8 +40,12 @@ class ShapeError(NormscopeError, ValueError):
     """A tensor whose shape does not fit the layer."""
 
 
-class DtypeError(NormscopeError, TypeError):
-    """A tensor or an argument of the wrong type."""
+class ArgumentTypeError(NormscopeError, TypeError):
+    """An argument of the wrong Python type, such as a list instead of a tensor."""
+
+
+class DtypeError(ArgumentTypeError):
+    """A tensor of the wrong dtype or layout."""
 
 
 class DeviceError(NormscopeError, RuntimeError):

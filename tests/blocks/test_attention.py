@@ -12,7 +12,15 @@ from normscope.blocks.attention import Attention
 from normscope.blocks.cache import KVCache
 from normscope.blocks.norm.norm_spec import TEXT_NORMS, NormSpec
 from normscope.blocks.rotary import Rotary
-from normscope.errors import ConfigError, DtypeError, FutureLeakError, NormscopeError, ScopeError, ShapeError
+from normscope.errors import (
+    ArgumentTypeError,
+    ConfigError,
+    DtypeError,
+    FutureLeakError,
+    NormscopeError,
+    ScopeError,
+    ShapeError,
+)
 from normscope.ops.fused import attention as loops
 from normscope.ops.kernel_mode import reference_kernels
 from tests.blocks.slow_attention import slow_attention
@@ -180,7 +188,7 @@ def ask(*shape: int, mask: Any = None) -> Any:
     ("norm-rank", ScopeError, "shape", lambda: Attention(16, 4, qk_norm=NormSpec("b s [d]"))),
     ("two-axes", ShapeError, r"takes \(batch, tokens, width\), but got shape \(5, 16\)", ask(5, 16)),
     ("width", ShapeError, "last dimension is 16", ask(1, 5, 15)),
-    ("list", DtypeError, "got list", lambda: Attention(16, 4)([1.0])),
+    ("list", ArgumentTypeError, "got list", lambda: Attention(16, 4)([1.0])),
     ("mask-type", DtypeError, r"got torch.float32; use mask.bool\(\)", ask(2, 5, 16, mask=torch.ones(2, 5))),
     (
         "mask-shape",
@@ -194,7 +202,7 @@ def ask(*shape: int, mask: Any = None) -> Any:
         r"of shape \(2, 5\), True at real tokens, but got",
         ask(2, 5, 16, mask=torch.ones(2, 5, 5).bool()),
     ),
-    ("mask-list", DtypeError, "got list", ask(1, 2, 16, mask=[[True, False]])),
+    ("mask-list", ArgumentTypeError, "got list", ask(1, 2, 16, mask=[[True, False]])),
 )
 def test_mistakes_are_refused(error: type[NormscopeError], words: str, mistake: Any) -> None:
     with pytest.raises(error, match=words):

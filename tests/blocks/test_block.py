@@ -7,7 +7,15 @@ import torch
 
 from normscope.blocks.block import Block, BlockConfig
 from normscope.blocks.norm.norm_spec import TEXT_NORMS, NormSpec
-from normscope.errors import ConfigError, DtypeError, FutureLeakError, NormscopeError, ScopeError, ShapeError
+from normscope.errors import (
+    ArgumentTypeError,
+    ConfigError,
+    DtypeError,
+    FutureLeakError,
+    NormscopeError,
+    ScopeError,
+    ShapeError,
+)
 from tests.blocks.test_wirings import WIDTH, every_wiring, made
 from tests.support import close_all, every_refusal, gradients, randn, real_tokens
 
@@ -124,8 +132,8 @@ def ask(*shape: int, mask: Any = None) -> Any:
         r"of shape \(2, 5\), True at real tokens, but got .*use mask.bool",
         ask(2, 5, WIDTH, mask=torch.ones(2, 5)),
     ),
-    ("mask-list", DtypeError, "mask", ask(1, 2, WIDTH, mask=[[True, True]])),
-    ("list", DtypeError, "got list", lambda: Block(config())([1.0])),
+    ("mask-list", ArgumentTypeError, "mask", ask(1, 2, WIDTH, mask=[[True, True]])),
+    ("list", ArgumentTypeError, "got list", lambda: Block(config())([1.0])),
 )
 def test_mistakes_are_refused(error: type[NormscopeError], words: str, mistake: Any) -> None:
     with pytest.raises(error, match=words):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from normscope.blocks.cache import KVCache, LayerCache
-from normscope.errors import ConfigError, DtypeError, NormscopeError
+from normscope.errors import ArgumentTypeError, ConfigError, DtypeError, NormscopeError
 from tests.blocks.test_attention import WIDTH, made
 from tests.support import every_refusal, randn
 
@@ -59,7 +59,7 @@ def layer(batch: Any, heads: Any, capacity: Any, head_dim: Any, like: Any = LIKE
     ("heads", ConfigError, "heads='a' must be", layer(2, "a", 8, 4)),
     ("capacity", ConfigError, "capacity=-1 must be", layer(2, 4, -1, 4)),
     ("head-size", ConfigError, r"head_dim=1\.5 must be", layer(2, 4, 8, 1.5)),
-    ("like", DtypeError, "a cache takes a tensor, but got str", layer(2, 4, 8, 4, like="cpu")),
+    ("like", ArgumentTypeError, "a cache takes a tensor, but got str", layer(2, 4, 8, 4, like="cpu")),
     ("like-whole", DtypeError, "a KV cache needs a floating-point dtype", layer(2, 4, 8, 4, like=LIKE.long())),
     ("no-layers", ConfigError, "layers=0 must be", lambda: KVCache(0, 2, 4, 8, 4, LIKE)),
     ("layers", ConfigError, "layers=None must be", lambda: KVCache(None, 2, 4, 8, 4, LIKE)),  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from normscope.blocks.linear import Embedding
-from normscope.errors import ConfigError, DtypeError, NormscopeError, ShapeError, TokenError
+from normscope.errors import ArgumentTypeError, ConfigError, DtypeError, NormscopeError, ShapeError, TokenError
 from tests.support import every_refusal, randn
 
 TOKENS = torch.tensor([[1, 2, 2], [0, 6, 1]])
@@ -114,14 +114,14 @@ def ask(*tokens: float, **options: Any) -> Any:
     ("renormed", TokenError, "token id 99 is out of range", ask(99, max_norm=1.0)),
     ("floats", DtypeError, r"int64 or int32, but got torch.float32; use tokens.long\(\)", ask(1.0)),
     ("truth", DtypeError, "got torch.bool", ask(True)),
-    ("list", DtypeError, "takes a tensor, but got list", lambda: Embedding(7, 4)([1])),
+    ("list", ArgumentTypeError, "takes a tensor, but got list", lambda: Embedding(7, 4)([1])),
     ("vocabulary", ConfigError, "num_embeddings=0", lambda: Embedding(0, 4)),
     ("width", ConfigError, r"embedding_dim=1\.5", lambda: Embedding(7, 1.5)),  # type: ignore[arg-type]
     ("padding", ConfigError, "padding_idx=7 is not one of the 7", lambda: Embedding(7, 4, 7)),
     ("padding-below", ConfigError, "padding_idx=-8 is not", lambda: Embedding(7, 4, -8)),
     ("padding-text", ConfigError, "padding_idx='a' is not", lambda: Embedding(7, 4, "a")),  # type: ignore[arg-type]
     ("table", ShapeError, r"\(7, 4\), but got \(4, 7\)", lambda: Embedding(7, 4, _weight=torch.zeros(4, 7))),
-    ("table-list", DtypeError, "got list", lambda: Embedding(1, 1, _weight=[[1]])),  # type: ignore[arg-type]
+    ("table-list", ArgumentTypeError, "got list", lambda: Embedding(1, 1, _weight=[[1]])),  # type: ignore[arg-type]
     (
         "table-whole",
         DtypeError,
@@ -137,7 +137,7 @@ def ask(*tokens: float, **options: Any) -> Any:
         lambda: Embedding.from_pretrained(torch.zeros(7, 4).long()),
     ),
     ("vector", ShapeError, r"\(entries, width\), but got \(4,\)", lambda: Embedding.from_pretrained(torch.zeros(4))),
-    ("pretrained-list", DtypeError, "got list", lambda: Embedding.from_pretrained([[1.0]])),  # type: ignore[arg-type]
+    ("pretrained-list", ArgumentTypeError, "got list", lambda: Embedding.from_pretrained([[1.0]])),  # type: ignore[arg-type]
     ("type", DtypeError, "must be a torch float type", lambda: Embedding(7, 4, dtype=torch.int32)),
 )
 def test_mistakes_are_refused(error: type[NormscopeError], words: str, mistake: Any) -> None:

@@ -15,7 +15,7 @@ from normscope.blocks.initialization import (
     truncated_normal_std,
 )
 from normscope.blocks.linear import Embedding, Linear
-from normscope.errors import ConfigError, DtypeError, NormscopeError, ShapeError
+from normscope.errors import ArgumentTypeError, ConfigError, DtypeError, NormscopeError, ShapeError
 from tests.support import every_refusal
 
 FAN_OUT, FAN_IN, DEPTH = 2048, 512, 6
@@ -167,12 +167,12 @@ def test_initialize_draws_what_the_constructor_would() -> None:
     ("depth", ConfigError, "depth=0", lambda: Linear(2, 2, depth=0)),
     ("cut", ConfigError, "truncate_at=0 must be", lambda: Initialization("cut", lambda *_: 1.0, truncate_at=0)),
     ("vector", ShapeError, r"got shape \(3,\)", lambda: INITIALIZATIONS["gpt2"].fill_(torch.empty(3))),
-    ("list", DtypeError, "got list", lambda: INITIALIZATIONS["gpt2"].fill_([1])),  # type: ignore[arg-type]
+    ("list", ArgumentTypeError, "got list", lambda: INITIALIZATIONS["gpt2"].fill_([1])),  # type: ignore[arg-type]
     ("whole", DtypeError, "torch.int64", lambda: INITIALIZATIONS["gpt2"].fill_(torch.zeros(2, 2).long())),
     ("std", ConfigError, "std=3 must be a function", lambda: Initialization("x", 3)),  # type: ignore[arg-type]
     ("negative", ConfigError, "'x' returned std=-1.0", lambda: Linear(2, 2, init=Initialization("x", lambda *_: -1.0))),
     ("nan", ConfigError, "returned std=nan", lambda: Linear(2, 2, init=Initialization("x", lambda *_: math.nan))),
-    ("model", DtypeError, "initialize takes a model.* but got int", lambda: initialize(3)),  # type: ignore[arg-type]
+    ("model", ArgumentTypeError, "initialize takes a model.* but got int", lambda: initialize(3)),  # type: ignore[arg-type]
 )
 def test_mistakes_are_refused(error: type[NormscopeError], words: str, mistake: object) -> None:
     assert callable(mistake)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from normscope.blocks.initialization import initialize
 from normscope.blocks.linear import Embedding, Linear
-from normscope.errors import ConfigError, DtypeError, NormscopeError, ShapeError
+from normscope.errors import ArgumentTypeError, ConfigError, DtypeError, NormscopeError, ShapeError
 from tests.support import every_refusal, randn, safe_bfloat16
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16)
@@ -122,7 +122,7 @@ def test_the_repr_says_what_it_is() -> None:
         lambda: Linear(5, 3)(torch.zeros(5).long()),
     ),
     ("meta", DtypeError, "float64", lambda: Linear(5, 3, device="meta")(torch.zeros(5).double().to("meta"))),
-    ("list", DtypeError, "takes a tensor, but got list", lambda: Linear(5, 3)([0.0] * 5)),
+    ("list", ArgumentTypeError, "takes a tensor, but got list", lambda: Linear(5, 3)([0.0] * 5)),
     ("zero", ConfigError, "in_features=0 must be", lambda: Linear(0, 3)),
     ("negative", ConfigError, "out_features=-1 must be", lambda: Linear(5, -1)),
     ("fraction", ConfigError, r"in_features=2\.5 must be", lambda: Linear(2.5, 3)),  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from normscope.blocks.rotary import Rotary
-from normscope.errors import ConfigError, DtypeError, NormscopeError, ShapeError
+from normscope.errors import ArgumentTypeError, ConfigError, DtypeError, NormscopeError, ShapeError
 from tests.support import every_refusal, randn
 
 
@@ -111,14 +111,14 @@ def turn(*shape: int, start: Any = 0) -> Any:
     ("beyond-row", ShapeError, "position 8 is out of range", turn(2, 2, 1, 4, start=(0, 7))),
     ("before-row", ShapeError, "position -1 is out of range", turn(2, 2, 1, 4, start=(-1, 3))),
     ("rows", ShapeError, "got 2 start positions for 3 rows", turn(3, 2, 1, 4, start=(0, 1))),
-    ("start-row", DtypeError, r"start=1\.5 must be an integer", turn(2, 2, 1, 4, start=(0, 1.5))),
+    ("start-row", ArgumentTypeError, r"start=1\.5 must be an integer", turn(2, 2, 1, 4, start=(0, 1.5))),
     ("size", ShapeError, r"tokens, heads, 4\), but got shape \(1, 2, 1, 6\)", turn(1, 2, 1, 6)),
     ("rank", ShapeError, r"got shape \(2, 4\)", turn(2, 4)),
-    ("list", DtypeError, "got list", lambda: Rotary(4, 8)([1.0], 0)),
+    ("list", ArgumentTypeError, "got list", lambda: Rotary(4, 8)([1.0], 0)),
     ("whole", DtypeError, "torch.int64", lambda: Rotary(4, 8)(torch.zeros(1, 2, 1, 4).long(), 0)),
-    ("start", DtypeError, "start=1.0 must be an integer", lambda: Rotary(4, 8)(torch.zeros(1, 2, 1, 4), 1.0)),
-    ("start-none", DtypeError, "start=None must be", lambda: Rotary(4, 8)(torch.zeros(1, 2, 1, 4), None)),
-    ("start-truth", DtypeError, "start=True must be", lambda: Rotary(4, 8)(torch.zeros(1, 2, 1, 4), True)),
+    ("start", ArgumentTypeError, "start=1.0 must be an integer", lambda: Rotary(4, 8)(torch.zeros(1, 2, 1, 4), 1.0)),
+    ("start-none", ArgumentTypeError, "start=None must be", lambda: Rotary(4, 8)(torch.zeros(1, 2, 1, 4), None)),
+    ("start-truth", ArgumentTypeError, "start=True must be", lambda: Rotary(4, 8)(torch.zeros(1, 2, 1, 4), True)),
 )
 def test_mistakes_are_refused(error: type[NormscopeError], words: str, mistake: Any) -> None:
     with pytest.raises(error, match=words):

@@ -1,10 +1,15 @@
 """`normscope compare`: a table, a sentence and a page; and what cannot be compared is refused."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
+from normscope.blocks.activations import ACTIVATIONS
+from normscope.blocks.initialization import INITIALIZATIONS
+from normscope.blocks.norm.norm_spec import TEXT_NORMS
+from normscope.blocks.residual import WIRINGS
 from normscope.lab.compare import comparison
 from normscope.lab.compare.ranking import too_few_seeds
 from normscope.lab.running import time_estimates, workers
@@ -153,3 +158,21 @@ def test_what_would_fill_the_memory_is_refused_at_once(tmp_path: Path, capsys: p
     sizes = ["--depth", many, "--width", many, "--context", many]
     assert "combinations are too many\nfix: compare at most 24" in refused([*command, *sizes], capsys)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "choices"),
+    [
+        ("norm", [*TEXT_NORMS, "none", 'or a scope such as "... [d]"']),
+        ("wiring", WIRINGS),
+        ("activation", ACTIVATIONS),
+        ("init", INITIALIZATIONS),
+    ],
+)
+def test_the_help_lists_every_choice(
+    option: str, choices: Iterable[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is a text of its own: the tables of choices import torch, which would delay the help."""
+    monkeypatch.setenv("COLUMNS", "200")
+    out = entered(["compare", "--help"], capsys)[1]
+    assert re.search(rf"--{option} A,B,\.\.\. +(.*?)\.? *│?\n", out)[1] == ", ".join(choices)  # type: ignore[index]

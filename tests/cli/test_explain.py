@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from normscope.cli import main
-from normscope.learning import TOPICS, explain
+from normscope.learning.catalog import TOPICS, explain
 from normscope.learning.terminal import render
+from normscope.learning.topics import FILES
 from tests.cli.running import entered, refused
 
 
@@ -101,6 +102,10 @@ def test_in_a_terminal_there_are_colours(monkeypatch: pytest.MonkeyPatch) -> Non
     text = shown.result().decode().replace("\r\n", "\n")
     assert "\x1b[1;36m1. relu" in text
     assert re.sub(r"\x1b\[[\d;]*m", "", text) == render(explain("relu2")) + "\n"
+
+
+def test_the_names_that_help_and_completion_show_are_those_of_the_topics() -> None:
+    assert list(FILES) == list(TOPICS)
 
 
 @pytest.mark.parametrize("topic", TOPICS)

@@ -13,7 +13,8 @@ import pytest
 from normscope.cli import main
 from normscope.lab.catalog import all_claims, choose_claims
 from normscope.lab.claim import get_budget
-from normscope.lab.results.outcome import load_outcome, outcome_path, save_outcome
+from normscope.lab.results.folders import outcome_path
+from normscope.lab.results.outcome import load_outcome, save_outcome
 from normscope.lab.running import workers
 from normscope.lab.running.run_claims import FIRST_SEED
 from tests.cli.running import entered, refused
@@ -53,6 +54,23 @@ def test_all_claims_are_listed_with_what_is_known(tmp_path: Path, capsys: pytest
         assert claim.statement in " ".join(out.split())
     assert not any(mark in out for mark in "✓✗")
     assert max(map(len, out.splitlines())) <= 80
+
+
+def test_without_a_folder_ones_own_verdicts_are_listed_or_else_the_published_ones(
+    lab: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(lab.parent)
+    assert entered(["lab", "list"], capsys)[1].endswith("\nVerdicts from lab.\n")
+    (lab.parent / "docs").mkdir()
+    lab.rename(lab.parent / "docs" / "lab")
+    code, out, errors = entered(["lab", "list"], capsys)
+    assert (code, errors) == (0, "")
+    assert "✓ supported" in out
+    assert out.endswith("\nVerdicts from docs/lab.\n")
+    assert '"verdict": "supported"' in entered(["lab", "list", "--json"], capsys)[1]
+    assert "✓" not in entered(["lab", "list", "--out", "lab"], capsys)[1]  # a folder that is given is the one
+    shutil.rmtree("docs")
+    assert entered(["lab", "list"], capsys)[1].endswith("\nNo verdicts in lab yet.\n")
 
 
 def test_a_claim_is_run_listed_and_reported(one_claim: OneClaim, capsys: pytest.CaptureFixture[str]) -> None:

@@ -102,12 +102,11 @@ def test_a_changed_text_and_config_are_refused(in_folder: Path, capsys: pytest.C
 def test_a_proof_that_fails_is_told_by_the_exit_code(
     run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from normscope.cli import resume
-    from normscope.training.verify_resume import ResumeCheck
+    from normscope.training import verify_resume
 
     for different, code in (((), 0), (("model.safetensors",), 1)):
-        proof = ResumeCheck(0, 6, different)
-        monkeypatch.setattr(resume, "verify_resume", lambda run, log, proof=proof: proof)
+        proof = verify_resume.ResumeCheck(0, 6, different)
+        monkeypatch.setattr(verify_resume, "verify_resume", lambda run, log, proof=proof: proof)
         assert typed("resume r --verify", capsys) == (code, f"{proof}\n", "")
 
 

@@ -99,7 +99,7 @@ WRONG = [
     ("--lr -1", "--lr -1.0"),
     ("--matrix-lr nan", "--matrix-lr nan"),
     ("--weight-decay inf", "--weight-decay inf"),
-    ("--muon-steps 6", "--muon-steps 6 must be an integer from 1 to 5"),
+    ("--ns-steps 6", "--ns-steps 6 must be an integer from 1 to 5"),
     ("--momentum 1", "--momentum 1"),
     ("--warmup 0.8 --decay 0.8", "must be at most 1"),
     ("--grad-clip -1", "--grad-clip -1.0"),

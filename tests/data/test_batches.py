@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from normscope.data.batches import Batches, windows
 from normscope.data.token_file import TokenFile
-from normscope.errors import ConfigError, CorpusError, DtypeError, NormscopeError
+from normscope.errors import ArgumentTypeError, ConfigError, CorpusError, NormscopeError
 from tests.support import every_refusal
 
 seeded = settings(derandomize=True, deadline=None)
@@ -138,9 +138,9 @@ TOKENS: Any = np.arange(10)
     ("batch", ConfigError, "batch=1.5 must be", lambda: Batches(TOKENS, 2, 1.5)),  # type: ignore[arg-type]
     ("seed", ConfigError, "seed=-1 must be", lambda: Batches(TOKENS, 2, 1, seed=-1)),
     ("number", ConfigError, "integer >= 0, but got -1", lambda: Batches(TOKENS, 2, 1).batch(-1)),
-    ("list", DtypeError, "TokenFile or a 1-D .*, but got list", lambda: Batches([1, 2], 1, 1)),  # type: ignore[arg-type]
-    ("table", DtypeError, r"but got int64 of shape \(2, 5\)", lambda: Batches(TOKENS.reshape(2, 5), 1, 1)),
-    ("floats", DtypeError, "but got float64", lambda: windows(TOKENS / 2, 1, 1)),
+    ("list", ArgumentTypeError, "TokenFile or a 1-D .*, but got list", lambda: Batches([1, 2], 1, 1)),  # type: ignore[arg-type]
+    ("table", ArgumentTypeError, r"but got int64 of shape \(2, 5\)", lambda: Batches(TOKENS.reshape(2, 5), 1, 1)),
+    ("floats", ArgumentTypeError, "but got float64", lambda: windows(TOKENS / 2, 1, 1)),
     ("one", CorpusError, "has 1 tokens, but at least 2 are needed\nfix: ", lambda: windows(TOKENS[:1], 1, 1)),
     ("window", ConfigError, "context=-1 must be", lambda: windows(TOKENS, -1, 1)),
 )

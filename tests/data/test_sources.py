@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from normscope.data.sources import SourceFile, find_sources
-from normscope.errors import ConfigError, DtypeError, FileError
+from normscope.errors import ArgumentTypeError, ConfigError, FileError
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ def test_invalid_arguments(books: Path) -> None:
     (books / "empty").mkdir()
     with pytest.raises(FileError, match=r"the folder .*empty has no text files .*\.parquet\)\nfix: .*empty/\*\.log"):
         find_sources(books / "empty")
-    with pytest.raises(DtypeError, match=r"a text must be a path \(str or Path\), but got 3"):
+    with pytest.raises(ArgumentTypeError, match=r"a text must be a path \(str or Path\), but got 3"):
         find_sources([3])  # type: ignore[list-item]
     with pytest.raises(ConfigError, match="column='' must be a non-empty string\nfix: "):
         find_sources(books, column="")

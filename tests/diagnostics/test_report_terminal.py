@@ -5,13 +5,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
+from torch import nn
 
+from normscope.diagnostics.diff.diff import compare
 from normscope.diagnostics.findings import SEVERITIES, Finding, find
+from normscope.diagnostics.probe import xray
 from normscope.diagnostics.record import ModuleRecord, XrayRecord
+from normscope.diagnostics.report.diff import render_diff
 from normscope.diagnostics.report.terminal import render_rich, render_text
+from normscope.inspection.xray import XrayResult
 from tests.diagnostics.made_records import findings, names, plain, seen, signal, strange_records, transformer
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -92,6 +98,28 @@ def test_every_finding_is_told_with_its_evidence_and_its_fix() -> None:
         assert words.rstrip(", ") in text
     assert text.index("makes numbers that are not finite") < text.index("1 of 8 are zero")
     assert "also blocks.2.relu()" in text
+
+
+def test_printing_an_xray_gives_the_findings_first_and_a_finding_one_paragraph() -> None:
+    first = nn.Linear(8, 32)
+    net = nn.Sequential(first, nn.ReLU(), nn.Linear(32, 2))
+    x = xray(net)
+    assert str(x) == repr(x) == "<Xray of Sequential, not finished>"
+    nn.init.constant_(first.bias, -100.0)
+    with x:
+        net(torch.randn(64, 8)).square().mean().backward()
+    assert repr(x) == "<Xray of Sequential>"
+    shown = render_text(x.record, x.findings)
+    assert shown.startswith(str(x))
+    assert "fix  " in str(x)
+    assert "Modules" in shown[len(str(x)) :]
+    result = XrayResult((x.record,), x.findings)
+    assert str(result) == str(x)
+    finding = x.findings[0]
+    assert str(finding) == f"{finding.severity.capitalize()}: {finding.title}. {finding.why} Fix: {finding.fix}"
+    assert repr(finding).startswith(f"Finding(name='{finding.name}', severity=")
+    assert finding.why not in repr(result)
+    assert str(compare(x.record, x.record)) == render_diff(compare(x.record, x.record)).plain.rstrip()
 
 
 def test_what_never_ran_is_listed() -> None:

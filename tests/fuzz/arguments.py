@@ -50,7 +50,7 @@ TEXTS = (
     *("null", "true", "[[1,2],[3]]", "[", "(", "n [c", "[[[[", "x=1", "=", "a:b", "os:system", "\\n", "💥", "\x00"[:0]),
 )
 SLOW_OPTIONS = {
-    *("--steps", "--tokens", "--batches", "--seconds", "--minutes", "--samples", "-n", "--muon-steps", "--input")
+    *("--steps", "--tokens", "--batches", "--seconds", "--minutes", "--samples", "-n", "--ns-steps", "--input")
 }
 """Options that set the amount of work."""
 

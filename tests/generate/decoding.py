@@ -8,7 +8,8 @@ import torch
 from numpy.typing import NDArray
 
 from normscope.blocks.norm.base import Norm
-from normscope.generate.decoder import Decoder, DecoderLayout, WeightFormat, get_layout
+from normscope.generate.config import WeightFormat
+from normscope.generate.decoder import Decoder, DecoderLayout, get_layout
 from normscope.models.gpt import GPT
 from tests.support import random_tokens
 

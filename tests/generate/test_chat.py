@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from normscope.data.tokenizers.huggingface import HuggingFaceTokenizer
-from normscope.errors import ConfigError, DtypeError, NormscopeError, TokenError
+from normscope.errors import ArgumentTypeError, ConfigError, NormscopeError, TokenError
 from normscope.generate.chat import Conversation
 from normscope.generate.config import GenerationConfig
 from normscope.generate.text import generate_text
@@ -130,7 +130,7 @@ def test_text_that_cannot_be_encoded_changes_nothing() -> None:
     ("tokenizer", ConfigError, "the tokenizer has 257 tokens", lambda: Conversation(MODEL, BYTES)),
     ("settings", ConfigError, "expects a GenerationConfig", lambda: Conversation(MODEL, LETTERS, 3)),  # type: ignore[arg-type]
     ("model", ConfigError, "must be a GPT, but got str", lambda: Conversation("gpt2", LETTERS)),  # type: ignore[arg-type]
-    ("text", DtypeError, "text must be a str", lambda: talk().send(3)),  # type: ignore[arg-type]
+    ("text", ArgumentTypeError, "text must be a str", lambda: talk().send(3)),  # type: ignore[arg-type]
 )
 def test_invalid_arguments(error: type[NormscopeError], words: str, mistake: Any) -> None:
     with pytest.raises(error, match=words):

@@ -12,8 +12,8 @@ from normscope.blocks.linear import Linear
 from normscope.blocks.norm.norm_spec import NormSpec
 from normscope.errors import CacheError
 from normscope.generate import decoder
-from normscope.generate.config import GenerationConfig
-from normscope.generate.decoder import Decoder, WeightFormat
+from normscope.generate.config import GenerationConfig, WeightFormat
+from normscope.generate.decoder import Decoder
 from normscope.generate.decoder_support import KERNEL_ACTIVATIONS
 from normscope.generate.tokens import generate_tokens
 from normscope.models.gpt import GPT

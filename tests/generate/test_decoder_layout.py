@@ -15,7 +15,8 @@ from torch import nn
 from normscope.blocks.linear import Linear
 from normscope.blocks.norm.base import Norm
 from normscope.generate import decoder
-from normscope.generate.decoder import Decoder, WeightFormat, get_layout
+from normscope.generate.config import WeightFormat
+from normscope.generate.decoder import Decoder, get_layout
 from normscope.generate.tokens import generate_tokens
 from normscope.models.gpt import GPT
 from normscope.ops.fused import decode_step as decoding

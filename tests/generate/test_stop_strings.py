@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from normscope.errors import ConfigError, DtypeError, NormscopeError
+from normscope.errors import ArgumentTypeError, ConfigError, NormscopeError
 from normscope.generate.config import GenerationConfig
 from normscope.generate.stop_strings import StopStringFilter
 from tests.support import every_refusal
@@ -56,7 +56,7 @@ def test_without_stop_strings_nothing_is_held_back() -> None:
 @every_refusal(
     ("empty", ConfigError, "a stop string is empty.*\nfix: remove it", lambda: GenerationConfig(stop=("a", ""))),
     ("empty-alone", ConfigError, "a stop string is empty", lambda: GenerationConfig(stop="")),
-    ("number", DtypeError, "a stop string must be a str, but got 3", lambda: GenerationConfig(stop=(3,))),  # type: ignore[arg-type]
+    ("number", ArgumentTypeError, "a stop string must be a str, but got 3", lambda: GenerationConfig(stop=(3,))),  # type: ignore[arg-type]
 )
 def test_invalid_arguments(error: type[NormscopeError], words: str, mistake: Any) -> None:
     with pytest.raises(error, match=words):

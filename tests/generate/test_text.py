@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from normscope.data.tokenizers.huggingface import HuggingFaceTokenizer
-from normscope.errors import ConfigError, DtypeError, NormscopeError, TokenError
+from normscope.errors import ArgumentTypeError, ConfigError, NormscopeError, TokenError
 from normscope.generate.config import GenerationConfig
 from normscope.generate.text import GeneratedText, generate_text
 from normscope.models.gpt import GPT
@@ -231,12 +231,12 @@ def ask(prompts: Any = "hello", model: Any = None, tokenizer: Any = LETTERS, **o
     ("model", ConfigError, "must be a GPT, but got Linear", ask(model=torch.nn.Linear(2, 2))),
     (
         "tokenizer",
-        DtypeError,
+        ArgumentTypeError,
         "must be a Tokenizer, but got str\nfix: tokenizer = load_tokenizer",
         ask(tokenizer="bytes"),
     ),
     ("other", ConfigError, "the tokenizer has 257 tokens, but the model has vocab_size=29\nfix:", ask(tokenizer=BYTES)),
-    ("tokens", DtypeError, "a prompt must be a str, but got list\nfix: use generate_tokens", ask([[1, 2]])),
+    ("tokens", ArgumentTypeError, "a prompt must be a str, but got list\nfix: use generate_tokens", ask([[1, 2]])),
     ("letter", TokenError, "is not in the tokenizer's alphabet", ask("é")),
     ("stop", ConfigError, "a stop string is empty", ask(stop=("",))),
     ("temperature", ConfigError, "temperature=-1 must be", ask(temperature=-1)),

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from normscope.errors import ConfigError, DtypeError, NormscopeError, TokenError
+from normscope.errors import ArgumentTypeError, ConfigError, NormscopeError, TokenError
 from normscope.generate.config import GenerationConfig
 from normscope.generate.sampling import sample_token, uniform
 from normscope.generate.tokens import Generation, TokenEvent, generate_tokens
@@ -184,11 +184,11 @@ def ask(*prompts: Any, model: Any = None, **settings: Any) -> Any:
     ("nothing", ConfigError, "a prompt is empty\nfix: .*tokenizer.eos_token_id", ask([1], [])),
     ("unknown", TokenError, "token id 29 is out of range: the vocabulary of the model is 0 to 28", ask([29])),
     ("negative", TokenError, "token id -1 is out of range", ask([-1])),
-    ("text", DtypeError, "but got str\nfix: encode the text", ask("hello")),
-    ("number", DtypeError, r"but got int\nfix: prompts=\[\[1, 2, 3\]\]", ask(3)),
-    ("tensor-of-one-prompt", DtypeError, "but got ndarray\nfix: prompts=", ask(*torch.tensor([1, 2]))),
-    ("half", DtypeError, r"must be integers, but got 1\.5", ask([1.5])),
-    ("nested", DtypeError, r"must be integers, but got \[1\]", ask([[1]])),
+    ("text", ArgumentTypeError, "but got str\nfix: encode the text", ask("hello")),
+    ("number", ArgumentTypeError, r"but got int\nfix: prompts=\[\[1, 2, 3\]\]", ask(3)),
+    ("tensor-of-one-prompt", ArgumentTypeError, "but got ndarray\nfix: prompts=", ask(*torch.tensor([1, 2]))),
+    ("half", ArgumentTypeError, r"must be integers, but got 1\.5", ask([1.5])),
+    ("nested", ArgumentTypeError, r"must be integers, but got \[1\]", ask([[1]])),
     ("stop", TokenError, "token id 40 is out of range", ask(stop_tokens=[40])),
     ("length", ConfigError, "max_new_tokens=0 must be", ask(max_new_tokens=0)),
     ("samples", ConfigError, "samples=0 must be", ask(samples=0)),

@@ -12,7 +12,7 @@ from torch.nn.modules.module import register_module_forward_hook
 from torch.nn.utils import parametrize
 
 import normscope
-from normscope.errors import DtypeError
+from normscope.errors import ArgumentTypeError
 from normscope.ops.kernel_mode import reference_kernels
 from tests.interop.foreign import OtherNorm, rms
 from tests.support import close_all, gradients, randn, scramble
@@ -326,7 +326,7 @@ def test_it_works_in_any_mode(context: Callable[[], Any]) -> None:
 
 @pytest.mark.parametrize("mistake", [None, "model", nn.Linear, [nn.LayerNorm(3)]], ids=str)
 def test_fuse_refuses_what_is_not_a_model(mistake: Any) -> None:
-    with pytest.raises(DtypeError, match="fuse expects a"):
+    with pytest.raises(ArgumentTypeError, match="fuse expects a"):
         normscope.fuse(mistake)
 
 

@@ -7,7 +7,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from normscope.learning import Explanation, explain
+from normscope.learning.catalog import explain
+from normscope.learning.explanation import Explanation
 
 
 @cache

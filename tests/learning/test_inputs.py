@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from normscope.errors import ConfigError, DtypeError, FileError, NormscopeError, ShapeError
+from normscope.errors import ArgumentTypeError, ConfigError, FileError, NormscopeError, ShapeError
 from normscope.learning.inputs import as_tensor, read_tensor
 from tests.learning.cases import tensor_file
 
@@ -75,11 +75,11 @@ def test_tensors_of_other_dtypes(dtype: torch.dtype) -> None:
         ("1e999", ConfigError, "the values contain NaN or infinity"),
         ("1e39", ConfigError, "too large for float32"),
         (f"1{'0' * 400}", ConfigError, "too large for float32"),
-        ("True, 1", DtypeError, "real numbers, but got 'True'"),
-        ("1+2j", DtypeError, "real numbers"),
-        ("'a', 'b'", DtypeError, "real numbers"),
-        ("{1: 2}", DtypeError, "real numbers"),
-        ("None", DtypeError, "real numbers"),
+        ("True, 1", ArgumentTypeError, "real numbers, but got 'True'"),
+        ("1+2j", ArgumentTypeError, "real numbers"),
+        ("'a', 'b'", ArgumentTypeError, "real numbers"),
+        ("{1: 2}", ArgumentTypeError, "real numbers"),
+        ("None", ArgumentTypeError, "real numbers"),
         ("nowhere.npy", FileError, "there is no file nowhere.npy"),
     ],
 )
@@ -147,7 +147,7 @@ def test_a_folder_is_refused(tmp_path: Path) -> None:
     ids=str,
 )
 def test_values_that_are_not_real_numbers(array: Any) -> None:
-    with pytest.raises(DtypeError, match="real numbers"):
+    with pytest.raises(ArgumentTypeError, match="real numbers"):
         as_tensor(array)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from normscope.learning import explain
+from normscope.learning.catalog import explain
 from tests.learning.cases import near, numbers
 
 

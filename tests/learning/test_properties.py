@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 from torch import Tensor, nn
 
 import normscope as ns
-from normscope.learning import explain
+from normscope.learning.catalog import explain
 from tests.learning.cases import numbers, wrong
 from tests.support import few_examples
 

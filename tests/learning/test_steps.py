@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from normscope.errors import ConfigError, NormscopeError, ShapeError, TokenError
-from normscope.learning import TOPICS, explain
+from normscope.learning.catalog import TOPICS, explain
 from normscope.learning.lesson import Lesson, Step, Topic, max_difference
 from tests.learning.cases import explained, numbers, wrong
 from tests.support import Refusal, every_refusal, randn

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes
 from rich.console import Console
 
-from normscope.learning import TOPICS, ExplanationValue, ReferenceCheck, explain
+from normscope.learning.catalog import TOPICS, explain
+from normscope.learning.explanation import ExplanationValue, ReferenceCheck
 from normscope.learning.terminal import format_values, render, render_rich
 from tests.learning.cases import explained
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from normscope.blocks.norm.norm_spec import IMAGE_NORMS, TEXT_NORMS, NormSpec
-from normscope.errors import ConfigError, DtypeError, NormscopeError, ScopeError, ShapeError
+from normscope.errors import ArgumentTypeError, ConfigError, DtypeError, NormscopeError, ScopeError, ShapeError
 from normscope.models.convnet import ConvNet, ConvNetConfig, Convolution
 from tests.models.images import bars, learns
 from tests.pairs import chiefly
@@ -98,7 +98,7 @@ def ask(*shape: int, dtype: torch.dtype = torch.float32) -> Any:
     ("size", ShapeError, r"but got \(2, 3, 9, 9\)", ask(2, 3, 9, 9)),
     ("type", DtypeError, "torch.float64", ask(2, 3, 8, 8, dtype=torch.float64)),
     ("bytes", DtypeError, r"torch.uint8; for uint8 use images.float\(\) / 255$", ask(2, 3, 8, 8, dtype=torch.uint8)),
-    ("list", DtypeError, "got list", lambda: ConvNet(config())([1.0])),
+    ("list", ArgumentTypeError, "got list", lambda: ConvNet(config())([1.0])),
     ("no-stage", ConfigError, r"widths=\(\) must be a non-empty tuple", lambda: config(widths=())),
     ("one-number", ConfigError, "widths=16 must be a non-empty tuple", lambda: config(widths=16)),
     ("width", ConfigError, r"widths\[1\]=0 must be", lambda: config(widths=(8, 0))),

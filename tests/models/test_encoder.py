@@ -8,7 +8,15 @@ import torch
 from normscope.blocks.norm.base import Norm
 from normscope.blocks.norm.norm_spec import TEXT_NORMS, NoNorm, NormSpec
 from normscope.blocks.residual import WIRINGS
-from normscope.errors import ConfigError, DtypeError, FutureLeakError, NormscopeError, ShapeError, TokenError
+from normscope.errors import (
+    ArgumentTypeError,
+    ConfigError,
+    DtypeError,
+    FutureLeakError,
+    NormscopeError,
+    ShapeError,
+    TokenError,
+)
 from normscope.models.encoder import Encoder, EncoderConfig
 from tests.pairs import every_value
 from tests.support import every_refusal, random_tokens, real_tokens, scramble
@@ -100,13 +108,13 @@ def ask(tokens: Any, **options: Any) -> Any:
 
 @every_refusal(
     ("floats", DtypeError, "an encoder takes token ids of int64 or int32", ask(TOKENS.float())),
-    ("list", DtypeError, "got list", ask([[1]])),
+    ("list", ArgumentTypeError, "got list", ask([[1]])),
     ("rank", ShapeError, r"\(batch, tokens\), but got shape \(7,\)", ask(TOKENS[0])),
     ("long", ShapeError, "10 tokens exceed the encoder's context of 9", ask(torch.zeros(1, 10).long())),
     ("beyond", TokenError, "token id 20 is out of range", ask(torch.tensor([[20]]))),
     ("mask", ShapeError, "mask", ask(TOKENS, mask=torch.ones(3, 6).bool())),
     ("mask-type", DtypeError, r"use mask.bool\(\)", ask(TOKENS, mask=torch.ones(3, 7).int())),
-    ("mask-list", DtypeError, "mask", ask(TOKENS, mask=[True])),
+    ("mask-list", ArgumentTypeError, "mask", ask(TOKENS, mask=[True])),
     ("vocabulary", ConfigError, "vocab_size=0 must be", lambda: config(vocab_size=0)),
     ("context", ConfigError, "context=-1 must be", lambda: config(context=-1)),
     ("heads", ConfigError, "heads=3", lambda: config(heads=3)),

@@ -12,7 +12,7 @@ from torch._subclasses import FakeTensorMode
 
 from normscope.blocks.initialization import initialize
 from normscope.blocks.rotary import Rotary
-from normscope.errors import DtypeError, NormscopeError, ShapeError, TokenError
+from normscope.errors import ArgumentTypeError, DtypeError, NormscopeError, ShapeError, TokenError
 from normscope.models.gpt import GPT
 from normscope.models.presets import PRESETS
 from tests.models.tiny import CONTEXT, FORMS, VOCABULARY, every_form, every_preset, made, tiny
@@ -203,17 +203,17 @@ def ask(tokens: Any, targets: Any = None, **options: Any) -> Any:
 @every_refusal(
     ("floats", DtypeError, "a GPT takes token ids of int64 or int32, but got torch.float32", ask(TOKENS.float())),
     ("truth", DtypeError, "torch.bool", ask(TOKENS > 3)),
-    ("list", DtypeError, "got list", ask([[1, 2]])),
+    ("list", ArgumentTypeError, "got list", ask([[1, 2]])),
     ("one-axis", ShapeError, r"\(batch, tokens\), but got shape \(10,\)", ask(TOKENS[0])),
     ("long", ShapeError, "11 tokens exceed the model's context of 10", ask(torch.zeros(1, 11).long())),
     ("beyond", TokenError, r"token id 31 is out of range.*0 to 30", ask(torch.tensor([[1, 31]]))),
     ("negative", TokenError, "token id -2 is out of range", ask(torch.tensor([[1, -2]]))),
     ("mask-shape", ShapeError, "mask", ask(TOKENS, mask=torch.ones(2, 9).bool())),
     ("mask-type", DtypeError, r"use mask.bool\(\)", ask(TOKENS, mask=torch.ones(2, 10).long())),
-    ("mask-list", DtypeError, "mask", ask(TOKENS, mask=[True])),
+    ("mask-list", ArgumentTypeError, "mask", ask(TOKENS, mask=[True])),
     ("targets-shape", ShapeError, r"targets have shape \(1, 10\), but tokens \(2, 10\)", ask(TOKENS, TOKENS[:1])),
     ("targets-floats", DtypeError, "the loss takes token ids", ask(TOKENS, TOKENS.float())),
-    ("targets-list", DtypeError, "the loss takes a tensor, but got list", ask(TOKENS, [1])),
+    ("targets-list", ArgumentTypeError, "the loss takes a tensor, but got list", ask(TOKENS, [1])),
     ("targets-beyond", TokenError, "token id 40 is out of range", ask(TOKENS, torch.where(TOKENS > 15, 40, -1))),
     ("targets-negative", TokenError, "token id -7 is out of range", ask(TOKENS, torch.full_like(TOKENS, -7))),
     ("targets-100", TokenError, "or -1 for ignored targets", ask(TOKENS, torch.full_like(TOKENS, -100))),

@@ -7,7 +7,7 @@ import torch
 
 from normscope.blocks.norm.norm_spec import TEXT_NORMS, NormSpec
 from normscope.blocks.residual import WIRINGS
-from normscope.errors import ConfigError, DtypeError, FutureLeakError, NormscopeError, ShapeError
+from normscope.errors import ArgumentTypeError, ConfigError, DtypeError, FutureLeakError, NormscopeError, ShapeError
 from normscope.models.vit import ViT, ViTConfig
 from tests.models.images import bars, learns
 from tests.pairs import chiefly, every_value
@@ -103,7 +103,7 @@ def ask(*shape: int, dtype: torch.dtype = torch.float32) -> Any:
     ("channels", ShapeError, r"but got \(2, 1, 8, 8\)", ask(2, 1, 8, 8)),
     ("type", DtypeError, "torch.float64", ask(2, 3, 8, 8, dtype=torch.float64)),
     ("bytes", DtypeError, r"torch.uint8; for uint8 use images.float\(\) / 255$", ask(2, 3, 8, 8, dtype=torch.uint8)),
-    ("list", DtypeError, "takes a tensor, but got list", lambda: ViT(config())([1.0])),
+    ("list", ArgumentTypeError, "takes a tensor, but got list", lambda: ViT(config())([1.0])),
     ("patch", ConfigError, "patch=3 does not divide image_size=8", lambda: config(patch=3)),
     ("no-patch", ConfigError, "patch=0 must be", lambda: config(patch=0)),
     ("classes", ConfigError, "classes=0 must be", lambda: config(classes=0)),

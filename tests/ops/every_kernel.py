@@ -18,7 +18,8 @@ from numba.core.dispatcher import Dispatcher
 from torch import Tensor, nn
 
 import normscope as ns
-from normscope.generate.decoder import Decoder, DecoderLayout, WeightFormat
+from normscope.generate.config import WeightFormat
+from normscope.generate.decoder import Decoder, DecoderLayout
 from normscope.models.gpt import GPT, GPTConfig
 from normscope.ops import fused
 from normscope.ops.activations import activate

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
 
-from normscope.generate.decoder import WeightFormat, pack
+from normscope.generate.config import WeightFormat
+from normscope.generate.decoder import pack
 from normscope.ops.fused import decode_rows as few_rows
 from normscope.ops.fused import decode_step as decoding
 from normscope.ops.fused.compiler import OPTIONS, int64_at

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from normscope.errors import ConfigError, FileError
+from normscope.errors import CheckpointError, ConfigError, FileError
 from normscope.runs.checkpoints import BEST_FORMAT
 from normscope.runs.checksummed_folder import MANIFEST_FORMAT, STATE_FORMAT
 from normscope.runs.config import CONFIG_FORMAT, RunConfig, check_same_config
@@ -37,8 +37,9 @@ def test_every_file_has_a_format_number(run: Run) -> None:
 
 
 def test_the_formats_of_the_first_release_are_1() -> None:
-    formats = (CONFIG_FORMAT, MANIFEST_FORMAT, STATE_FORMAT, BEST_FORMAT, METRICS_FORMAT)
-    assert [(known.version, dict(known.migrations)) for known in formats] == [(1, {})] * 5
+    formats = (MANIFEST_FORMAT, STATE_FORMAT, BEST_FORMAT, METRICS_FORMAT)
+    assert [(known.version, dict(known.migrations)) for known in formats] == [(1, {})] * 4
+    assert (CONFIG_FORMAT.version, list(CONFIG_FORMAT.migrations)) == (2, [1])  # 2 since train.ns_steps has its name
 
 
 def rename_fields(content: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
@@ -51,12 +52,35 @@ def later_format(config: dict[str, Any]) -> dict[str, Any]:
     return {**config, "train": {**train, "on_nan": "rollback" if train["on_nan"] == "rewind" else train["on_nan"]}}
 
 
+NEXT_FORMAT = FileFormat(CONFIG_FORMAT.version + 1, {**CONFIG_FORMAT.migrations, CONFIG_FORMAT.version: later_format})
+
+
+def test_muon_steps_of_the_first_release_became_ns_steps(run: Run, tmp_path: Path) -> None:
+    def as_first_released(config: dict[str, Any]) -> None:
+        config.update(format=1, train=rename_fields(config["train"], {"ns_steps": "muon_steps"}))
+
+    old = run.config.to_json()
+    old["train"]["ns_steps"] = 3
+    as_first_released(old)
+    assert RunConfig.from_json(old).train.ns_steps == 3
+    with pytest.raises(ConfigError, match="has the unknown setting 'muon_steps'"):
+        RunConfig.from_json({**old, "format": 2})
+    folder = Path(shutil.copytree(run.folder, tmp_path / "run"))
+    rewrite_config(folder, as_first_released)
+    assert Run.open(folder).config == run.config
+    config = json.loads((folder / "config.json").read_text())
+    config["train"]["lr"] = 5.0
+    (folder / "config.json").write_text(json.dumps(config))  # the error names what changed, and not what was renamed
+    with pytest.raises(CheckpointError, match=r"since this run started: train.lr was [\d.]+ and is 5.0\n"):
+        Run.open(folder)
+
+
 def test_renamed_settings_are_migrated(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     old = run.config.to_json()
     old["train"] = {**rename_fields(old["train"], {"lr": "rate"}), "on_nan": "rewind"}
     with pytest.raises(ConfigError, match="has the unknown setting 'rate'"):
         RunConfig.from_json(old)
-    monkeypatch.setattr("normscope.runs.config.CONFIG_FORMAT", FileFormat(2, {1: later_format}))
+    monkeypatch.setattr("normscope.runs.config.CONFIG_FORMAT", NEXT_FORMAT)
     assert RunConfig.from_json(old) == run.config
     check_same_config(run.config, old)
 
@@ -66,11 +90,13 @@ def test_a_run_of_an_older_format_opens_and_resumes(run: Run, tmp_path: Path, mo
     rewrite_config(folder, lambda config: config.update(train=rename_fields(config["train"], {"lr": "rate"})))
     with pytest.raises(ConfigError, match="has the unknown setting 'rate'"):
         Run.open(folder)
-    monkeypatch.setattr("normscope.runs.config.CONFIG_FORMAT", FileFormat(2, {1: later_format}))
+    monkeypatch.setattr("normscope.runs.config.CONFIG_FORMAT", NEXT_FORMAT)
     opened = Run.open(folder)
     assert opened.config == run.config
     assert train_run(opened, from_step=2) == "done"
-    assert json.loads((folder / "config.json").read_text())["format"] == 1  # checkpoints are bound to its bytes
+    assert (
+        json.loads((folder / "config.json").read_text())["format"] == CONFIG_FORMAT.version
+    )  # checkpoints are bound to its bytes
 
 
 def test_missing_settings_get_their_defaults(run: Run) -> None:

@@ -70,7 +70,7 @@ def test_any_text_takes_one_line(tmp_path_factory: pytest.TempPathFactory, text:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_nonfinite_numbers_become_null(value: float) -> None:
-    step = StepEvent(1, value, value, 1.0, 0.0, 0.1, 10.0)
+    step = StepEvent(1, value, value, 1.0, 0.0, 0.1, 10.0, 0.02, 0.01)
     line = event_to_json(step)
     assert line["loss"] is line["grad_norm"] is None
     inner = event_to_json(SignalEvent(1, [{"name": "blocks.0", "rms": value, "grad_rms": 1.0}]))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from normscope.errors import CheckpointError, ConfigError, DtypeError, FileError
+from normscope.errors import ArgumentTypeError, CheckpointError, ConfigError, FileError
 from normscope.runs.checkpoints import Checkpoints
 from normscope.runs.checksummed_folder import write_manifest
 from normscope.runs.config import check_same_config
@@ -117,13 +117,13 @@ def test_a_folder_that_is_not_a_run_is_an_error(tmp_path: Path, folder: str, wor
 @pytest.mark.parametrize("folder", [None, 5, b"run", ["run"]])
 def test_an_invalid_path_is_an_error(folder: Any) -> None:
     for use in (load_run, Run.open):
-        with pytest.raises(DtypeError, match=r"must be a path \(str or Path\), but got"):
+        with pytest.raises(ArgumentTypeError, match=r"must be a path \(str or Path\), but got"):
             use(folder)
 
 
 @pytest.mark.parametrize("checkpoint", [None, 6.0, True, ["best"], b"best"])
 def test_an_invalid_checkpoint_name_is_an_error(run: Run, checkpoint: Any) -> None:
-    with pytest.raises(DtypeError, match="checkpoint must be 'best', 'last' or a step number, but got"):
+    with pytest.raises(ArgumentTypeError, match="checkpoint must be 'best', 'last' or a step number, but got"):
         load_run(run.folder, checkpoint)
 
 
@@ -139,7 +139,7 @@ def test_a_missing_checkpoint_is_an_error(run: Run, checkpoint: Any) -> None:
         ("[]", "expected `object`, got `array`"),
         ("{", "Expecting property name"),
         ("\x00", "Expecting value"),
-        ('{"format": 99}', "has format 99, but this version of normscope reads format 1"),
+        ('{"format": 99}', "has format 99, but this version of normscope reads formats 1 to 2"),
         ('{"format": 1}', "object missing required field `normscope`"),
         ('{"format": 1, "corpus": 5}', "expected `object`, got `int` at `corpus`"),
     ],

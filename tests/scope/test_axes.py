@@ -4,7 +4,7 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
-from normscope.errors import DtypeError, ScopeError
+from normscope.errors import ArgumentTypeError, ScopeError
 from normscope.scope import Axes, Scope
 
 GROUPS = Scope.parse("n (g [c]) h [...]")
@@ -118,6 +118,6 @@ def test_axes_that_do_not_fit_next_to_axes_that_do(misfit: str, valid: str, mess
 
 
 def test_not_a_string() -> None:
-    with pytest.raises(DtypeError) as caught:
+    with pytest.raises(ArgumentTypeError) as caught:
         Axes.parse(3)  # type: ignore[arg-type]
     assert str(caught.value) == "a scope is text such as 'n [c h w]', but got int: 3"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from normscope.errors import DtypeError, ScopeError
+from normscope.errors import ArgumentTypeError, ScopeError
 from normscope.scope import Scope
 from normscope.scope.grammar import parse
 
@@ -268,12 +268,12 @@ def test_errors_next_to_valid_scopes(faulty: str, valid: str, message: str) -> N
 
 
 def test_not_a_string() -> None:
-    with pytest.raises(DtypeError) as caught:
+    with pytest.raises(ArgumentTypeError) as caught:
         parse(("n", "c"))  # type: ignore[arg-type]
     assert str(caught.value) == "a scope is text such as 'n [c h w]', but got tuple: ('n', 'c')"
 
 
 def test_not_a_string_and_very_long() -> None:
-    with pytest.raises(DtypeError) as caught:
+    with pytest.raises(ArgumentTypeError) as caught:
         parse(list(range(10_000)))  # type: ignore[arg-type]
     assert str(caught.value) == "a scope is text such as 'n [c h w]', but got list: [0, 1, 2, 3, 4, 5, ...]"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from normscope.errors import DtypeError, ScopeError, ShapeError
+from normscope.errors import ArgumentTypeError, ScopeError, ShapeError
 from normscope.scope import Scope
 from normscope.scope.grammar import Axis, SplitDimension, parse
 
@@ -101,9 +101,9 @@ def test_an_axis_may_have_any_name() -> None:
 
 @pytest.mark.parametrize("shape", [3, "23", None, 2.5])
 def test_invalid_shapes(shape: Any) -> None:
-    with pytest.raises(DtypeError, match="a shape must be a tuple of integers"):
+    with pytest.raises(ArgumentTypeError, match="a shape must be a tuple of integers"):
         Scope.parse("n [c]").bind(shape)
-    with pytest.raises(DtypeError, match="a shape must be a tuple of integers"):
+    with pytest.raises(ArgumentTypeError, match="a shape must be a tuple of integers"):
         Scope.parse("n [c]").sizes(shape)
 
 
@@ -111,14 +111,14 @@ def test_a_tensor_instead_of_its_shape() -> None:
     class Tensor:
         shape = (2, 3)
 
-    with pytest.raises(DtypeError, match=r"pass its shape, x\.shape"):
+    with pytest.raises(ArgumentTypeError, match=r"pass its shape, x\.shape"):
         Scope.parse("n [c]").bind(Tensor())  # type: ignore[arg-type]
 
 
 def test_none_sizes_are_allowed_only_in_sizes() -> None:
     scope = Scope.parse("n [c]")
     assert scope.sizes((None, 3)) == {"c": 3}
-    with pytest.raises(DtypeError, match="pass every size"):
+    with pytest.raises(ArgumentTypeError, match="pass every size"):
         scope.bind((2, None))  # type: ignore[arg-type]
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from normscope.blocks.residual import WIRINGS
 from normscope.drawing.graph import DataflowGraph, build_graph
 from normscope.drawing.idioms import collapse_idioms, find_joins
-from normscope.errors import ConfigError, DtypeError
+from normscope.errors import ArgumentTypeError, ConfigError
 from normscope.models.gpt import GPT
 from normscope.models.presets import PRESETS, preset
 from tests.drawing.drawn_models import SMALL, BasicBlock, BranchesOnValues, HasSideEffects, small_block, traced
@@ -259,7 +259,7 @@ def test_an_error_of_the_model_is_reported(
 
 
 def test_what_cannot_be_traced_is_refused() -> None:
-    with pytest.raises(DtypeError, match="a torch module, but got str\nfix: "):
+    with pytest.raises(ArgumentTypeError, match="a torch module, but got str\nfix: "):
         traced("model")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="no tensor was given\nfix: "):
         traced(nn.Linear(3, 4))

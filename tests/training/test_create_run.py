@@ -77,7 +77,7 @@ def test_two_starts_at_once_exclude_each_other(tmp_path: Path, text: Path) -> No
 
 REFUSED: list[tuple[type[NormscopeError], str, dict[str, Any]]] = [
     (ConfigError, "steps=0", {"train": {"steps": 0}}),
-    (ConfigError, "muon_steps=9", {"train": {"muon_steps": 9}}),
+    (ConfigError, "ns_steps=9", {"train": {"ns_steps": 9}}),
     (ConfigError, r"seed=\d+ must be an integer from 0 to 2\^64 - 1", {"train": {"seed": 2**64}}),
     (ConfigError, "weight_decay=inf", {"train": {"weight_decay": float("inf")}}),
     (ConfigError, r"device='gpu' cannot be used here: .*\nfix: ", {"train": {"device": "gpu"}}),

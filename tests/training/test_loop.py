@@ -110,6 +110,32 @@ def test_the_best_checkpoint_is_marked_and_kept(tmp_path: Path, monkeypatch: pyt
     assert run.load_model("best")[1] == 4
 
 
+def test_overfitting_is_told_when_it_begins_and_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The validation loss rises by more than 2% at step 8 and stays there; the training loss is about 3."""
+    Steered(monkeypatch, 10.0, 9.0, 9.1, 11.0, 12.0, 12.0)
+    run, recorder = new_run(tmp_path, steps=10, save_every=2, eval_every=2), Recorder()
+    train_run(run, [recorder])
+    told = [(event.step, event.text) for event in recorder.of(NoticeEvent) if event.text.startswith("overfitting")]
+    assert [step for step, _ in told] == [8, 10]
+    assert told[1][1] == (
+        "overfitting: the validation loss was best at step 4 (9.0000) and has risen to 12.0000. "
+        "The best checkpoint is kept, and sample uses it. Add text, or lower --depth or --steps"
+    )
+    kept = [event["step"] for event in read_metrics(run.metrics) if "overfitting:" in event.get("text", "")]
+    assert kept == [10]
+    assert "has risen to 12.0000" in (run.folder / "report.html").read_text()
+    before = story(run)
+    train_run(Run.open(run.folder))  # validates again, but makes no step whose loss would be known
+    assert story(run) == before
+
+
+def test_a_model_that_does_not_learn_is_not_said_to_overfit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Steered(monkeypatch, 0.2, 0.3, 0.4)  # far below the training loss
+    run, recorder = new_run(tmp_path, steps=6, save_every=2, eval_every=2), Recorder()
+    train_run(run, [recorder])
+    assert not any("overfitting:" in event.text for event in recorder.of(NoticeEvent))
+
+
 def test_the_best_checkpoint_is_saved_even_if_no_save_is_due(tmp_path: Path) -> None:
     run = new_run(tmp_path, steps=8, save_every=0, eval_every=3)
     train_run(run, until=4)

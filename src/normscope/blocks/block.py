@@ -8,14 +8,14 @@ from torch import Tensor, nn
 from normscope.blocks.activations import get_activation
 from normscope.blocks.attention import Attention, check_heads
 from normscope.blocks.cache import LayerCache
-from normscope.blocks.checks import check_config, check_dropout, check_mask, check_stream
+from normscope.blocks.checks import check_dropout, check_mask, check_stream
 from normscope.blocks.initialization import get_initialization
 from normscope.blocks.mlp import MLP, default_hidden
 from normscope.blocks.norm.norm_spec import NormSpec, as_norm, build_norm
 from normscope.blocks.residual import MaskedNorm, get_wiring
 from normscope.blocks.rotary import Rotary
 from normscope.blocks.torch_tools import BaseModule, is_fx_proxy
-from normscope.checks import check_flags, check_positive_int
+from normscope.checks import check_config, check_flags, check_positive_int
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,14 +1,13 @@
 """Argument checks of blocks and models."""
 
 from collections.abc import Mapping
-from types import FunctionType
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from normscope.checks import is_number
-from normscope.errors import ConfigError, DeviceError, DtypeError, ShapeError, TokenError
+from normscope.errors import ArgumentTypeError, ConfigError, DeviceError, DtypeError, ShapeError, TokenError
 from normscope.ops.norm.reference import check_dense
 from normscope.runtime.devices import check_device
 
@@ -28,24 +27,6 @@ def check_placement(device: torch.device | str | None, dtype: torch.dtype | None
         raise DtypeError(f"dtype={dtype!r} must be a torch float type, for instance torch.float32")
 
 
-def check_config(config: object, kind: type, taker: str, otherwise: str = "") -> None:
-    """Check the type of a config; the error for a function suggests calling it."""
-    if isinstance(config, kind):
-        return
-    made = f"make one with {kind.__name__}(...){otherwise}"
-    got = repr(config) if config is None or isinstance(config, str | int | float) else _a(type(config).__name__)
-    if isinstance(config, FunctionType):
-        got, made = f"the function {config.__name__}", f"call it: {config.__name__}()"
-    elif isinstance(config, type):
-        got = f"the class {config.__name__}"
-        made = f"call it: {config.__name__}(...)" if issubclass(config, kind) else made
-    raise ConfigError(f"{taker} expects {_a(kind.__name__)}, but got {got}; {made}")
-
-
-def _a(name: str) -> str:
-    return f"{'an' if name[0] in 'AEIOaeio' else 'a'} {name}"
-
-
 def lookup(kind: str, name: str, choices: Mapping[str, Choice]) -> Choice:
     """Look up a choice by name; the error for an unknown name lists the choices."""
     if not isinstance(name, str) or name not in choices:
@@ -55,7 +36,7 @@ def lookup(kind: str, name: str, choices: Mapping[str, Choice]) -> Choice:
 
 def check_tensor(x: object, taker: object) -> None:
     if not isinstance(x, Tensor):
-        raise DtypeError(f"{taker} takes a tensor, but got {type(x).__name__}; make one with torch.as_tensor")
+        raise ArgumentTypeError(f"{taker} takes a tensor, but got {type(x).__name__}; make one with torch.as_tensor")
 
 
 def check_stream(x: Tensor, taker: str) -> None:

@@ -17,7 +17,7 @@ from torch._subclasses import FakeTensor
 
 from normscope.blocks.checks import check_tensor, lookup
 from normscope.checks import check_positive_int, check_positive_number, is_number
-from normscope.errors import ConfigError, DtypeError, ShapeError
+from normscope.errors import ArgumentTypeError, ConfigError, DtypeError, ShapeError
 
 Role = Literal["input", "residual", "head", "embedding", "position", "tied"]
 
@@ -101,7 +101,7 @@ def initialize(model: nn.Module) -> None:
     True
     """
     if not isinstance(model, nn.Module):
-        raise DtypeError(f"initialize takes a model, a torch.nn.Module, but got {type(model).__name__}")
+        raise ArgumentTypeError(f"initialize takes a model, a torch.nn.Module, but got {type(model).__name__}")
     for module in model.modules():
         reset = getattr(module, "reset_parameters", None)
         if callable(reset):

@@ -12,7 +12,7 @@ from normscope.blocks.cache import StartPosition, max_start, position_ids
 from normscope.blocks.checks import check_tensor
 from normscope.blocks.torch_tools import BaseModule, is_fx_proxy
 from normscope.checks import check_positive_int, check_positive_number
-from normscope.errors import ConfigError, DtypeError, ShapeError
+from normscope.errors import ArgumentTypeError, ConfigError, DtypeError, ShapeError
 from normscope.ops.norm.reference import check_dense
 from normscope.ops.rotary import apply_rotary
 
@@ -108,7 +108,7 @@ class Rotary(BaseModule):
         starts = start if isinstance(start, tuple) else (start,)
         for first in starts:
             if isinstance(first, bool) or not isinstance(first, int | Integral):
-                raise DtypeError(f"start={first!r} must be an integer, the position of the first token")
+                raise ArgumentTypeError(f"start={first!r} must be an integer, the position of the first token")
         if x.dim() != 4 or x.shape[-1] != self.head_dim:
             raise ShapeError(f"{self} takes (batch, tokens, heads, {self.head_dim}), but got shape {tuple(x.shape)}")
         if self.cos.is_meta and not x.is_meta:  # load_state_dict(assign=True) gives weights to a model, but no tables

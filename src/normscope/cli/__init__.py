@@ -3,6 +3,9 @@
 To add a command, add a line to `COMMANDS` and a module with `main(arguments)`, which may return an exit code. Its
 options are a dataclass with the capitalized name of the command (`Train`), or one per subcommand in `SUBCOMMANDS`: the
 completion scripts look for these names.
+
+A command imports what needs torch in its function, after its arguments are parsed: help, completion and argument errors
+don't wait for it (`tests/cli/test_startup.py`).
 """
 
 import importlib

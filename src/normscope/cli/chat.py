@@ -4,17 +4,17 @@ import io
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from normscope.cli.options import read_arguments
 from normscope.cli.sample import GenerationOptions, print_checkpoint_notice
 from normscope.errors import ConfigError, NormscopeError
-from normscope.generate.chat import Conversation
 from normscope.generate.config import GenerationConfig
-from normscope.render.streaming import StreamDisplay, print_text
-from normscope.runs.sample import chat
+
+if TYPE_CHECKING:
+    from normscope.generate.chat import Conversation
 
 GREETING = "Type /help for commands, /quit or Ctrl-D to exit."
 SETTINGS = {
@@ -42,6 +42,8 @@ class Chat(GenerationOptions):
 
 def main(arguments: Sequence[str]) -> None:
     command = read_arguments(Chat, "chat", arguments)
+    from normscope.runs.sample import chat
+
     print_checkpoint_notice(command.run)
     conversation = chat(command.run, checkpoint=command.checkpoint, config=command.config())
     if isinstance(sys.stdin, io.TextIOWrapper):
@@ -63,7 +65,9 @@ def main(arguments: Sequence[str]) -> None:
             print(f"error: {error}", file=sys.stderr)
 
 
-def _handle_line(conversation: Conversation, line: str) -> None:
+def _handle_line(conversation: "Conversation", line: str) -> None:
+    from normscope.render.streaming import StreamDisplay
+
     if line.startswith("/"):
         command, _, value = line.partition(" ")
         _run_command(conversation, command, value.strip())
@@ -78,7 +82,7 @@ def _handle_line(conversation: Conversation, line: str) -> None:
         print(f"note: {notice}", file=sys.stderr)
 
 
-def _run_command(conversation: Conversation, command: str, value: str) -> None:
+def _run_command(conversation: "Conversation", command: str, value: str) -> None:
     if command in SETTINGS:
         name, _ = SETTINGS[command]
         if value:
@@ -92,10 +96,16 @@ def _run_command(conversation: Conversation, command: str, value: str) -> None:
     _COMMANDS[command](conversation)
 
 
-_COMMANDS: dict[str, Callable[[Conversation], object]] = {
+def _print_text(conversation: "Conversation") -> None:
+    from normscope.render.streaming import print_text
+
+    print_text(conversation.text or "(empty)")
+
+
+_COMMANDS: dict[str, Callable[["Conversation"], object]] = {
     "/undo": lambda conversation: print(f"removed {conversation.undo().prompt!r}"),
-    "/reset": Conversation.reset,
-    "/text": lambda conversation: print_text(conversation.text or "(empty)"),
+    "/reset": lambda conversation: conversation.reset(),
+    "/text": _print_text,
     "/help": lambda conversation: print(help_text(conversation.config)),
 }
 

@@ -8,23 +8,12 @@ from typing import Annotated, Any
 
 import tyro
 
-from normscope.blocks.activations import ACTIVATIONS
-from normscope.blocks.initialization import INITIALIZATIONS
-from normscope.blocks.norm.norm_spec import TEXT_NORMS
-from normscope.blocks.residual import WIRINGS
 from normscope.cli.lab import WorkerOptions
-from normscope.cli.options import Float, Folder, Int, Str, given, read_arguments
+from normscope.cli.options import Float, Folder, Int, Str, given, option, read_arguments
 from normscope.errors import ConfigError
-from normscope.lab.compare.compare import compare
 from normscope.render.formatting import format_duration
 
-
-def _listed(*choices: str) -> Any:
-    """An option with comma-separated values; the choices, if given, are its help."""
-    return tyro.conf.arg(metavar="A,B,...", help_behavior_hint="", help=f"{', '.join(choices)}." if choices else None)
-
-
-Listed = Annotated[str | None, _listed()]
+Listed = Annotated[str | None, option("A,B,...")]
 AUTO = "auto"
 _NUMBERS: Mapping[str, tuple[type, str]] = {
     **dict.fromkeys(("depth", "width", "heads", "context"), (int, "comma-separated integers")),
@@ -37,13 +26,17 @@ _NUMBERS: Mapping[str, tuple[type, str]] = {
 class VariantOptions:
     """What to compare: comma-separated values."""
 
-    norm: Annotated[str | None, _listed(*TEXT_NORMS, "none", 'or a scope such as "... [d]"')] = None
+    norm: Listed = None
+    """layer, rms, rms-plain, group, instance, batch, power, none, or a scope such as "... [d]"."""
 
-    wiring: Annotated[str | None, _listed(*WIRINGS)] = None
+    wiring: Listed = None
+    """pre, post, sandwich, parallel, single, none."""
 
-    activation: Annotated[str | None, _listed(*ACTIVATIONS)] = None
+    activation: Listed = None
+    """relu2, relu, gelu, gelu-tanh, silu, swiglu, reglu, geglu."""
 
-    init: Annotated[str | None, _listed(*INITIALIZATIONS)] = None
+    init: Listed = None
+    """glorot-truncated, glorot-corrected, gpt2, nanochat."""
 
     positions: Listed = None
     """learned, rotary, none."""
@@ -93,6 +86,8 @@ class Compare:
 def main(arguments: Sequence[str]) -> None:
     start = time.monotonic()
     command = read_arguments(Compare, "compare", arguments)
+    from normscope.lab.compare.compare import compare
+
     choices = {name: _values(name, text) for name, text in given(command.variants).items()}
     result = compare(**{**given(command), **choices, "lr": AUTO if command.lr == AUTO else _values("lr", command.lr)})
     print(result)

@@ -13,6 +13,7 @@ import tyro
 
 from normscope.cli import COMMANDS
 from normscope.cli.options import read_arguments, run_tyro
+from normscope.learning.topics import FILES
 
 Shell = Literal["bash", "zsh", "fish"]
 _FILES = {"bash": "complete -o default -F _tyro_normscope normscope"}
@@ -60,7 +61,7 @@ def command_type(name: str) -> Any:
     if hasattr(module, "SUBCOMMANDS"):
         return _choices((word, kind) for word, (kind, _) in module.SUBCOMMANDS.items())
     if name == "explain":
-        return _with_words(module.Explain, ((topic, module.Explain) for topic in module.TOPICS))
+        return _with_words(module.Explain, ((topic, module.Explain) for topic in FILES))
     if name == "xray":
         return _with_words(module.XrayCommand, [("diff", module.XrayDiffCommand)])
     if name == "completion":

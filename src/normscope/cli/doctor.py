@@ -4,16 +4,16 @@ import dataclasses
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING
 
 from normscope.cli import options as opt
-from normscope.models.config_json import config_to_json
 from normscope.render.formatting import format_duration
 from normscope.training.config import TrainConfig
-from normscope.training.doctor import DoctorReport, DoctorRow, doctor
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from normscope.training.doctor import DoctorReport, DoctorRow
 
 DoctorSettings = opt.config_options(
     "DoctorSettings", "Settings of the training.", TrainConfig, ("batch", "micro_batch", "device", "precision")
@@ -53,6 +53,10 @@ class Doctor:
 
 def main(arguments: Sequence[str]) -> None:
     command = opt.read_arguments(Doctor, "doctor", arguments)
+    from rich.console import Console
+
+    from normscope.training.doctor import DoctorRow, doctor
+
     options = {name: value for name, value in opt.given(command).items() if name != "json"}
     console = Console(stderr=command.json)
     report = doctor(**options, progress=console.status)
@@ -73,7 +77,9 @@ def main(arguments: Sequence[str]) -> None:
     _print_table(console, f"this config: {report.preset}, {size}", rows)
 
 
-def _as_json(report: DoctorReport) -> dict[str, object]:
+def _as_json(report: "DoctorReport") -> dict[str, object]:
+    from normscope.models.config_json import config_to_json
+
     return {
         "machine": {row.name: row.value for row in report.machine},
         "choices": {row.name: row.value for row in report.choices},
@@ -84,8 +90,11 @@ def _as_json(report: DoctorReport) -> dict[str, object]:
     }
 
 
-def _print_table(console: Console, title: str, rows: Iterable[DoctorRow]) -> None:
+def _print_table(console: "Console", title: str, rows: Iterable["DoctorRow"]) -> None:
     """Print a table below its title. A title inside the table would be wrapped to the width of the table."""
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="cyan", no_wrap=True, min_width=10)
     table.add_column()

@@ -10,9 +10,7 @@ from typing import Annotated
 import tyro
 
 from normscope.cli.options import Flag, OptionalFloat, OptionalInt, given, option, read_arguments
-from normscope.learning.catalog import TOPICS, explain
-from normscope.learning.inputs import read_tensor
-from normscope.learning.terminal import WIDTH, render, render_rich
+from normscope.learning.topics import FILES
 
 MIN_WIDTH = 40
 
@@ -26,9 +24,7 @@ class Explain:
     Without a topic, list the topics.
     """
 
-    topic: Annotated[tyro.conf.Positional[str], option("TOPIC")] = ""
-    """layernorm, rmsnorm, batchnorm, instancenorm, groupnorm, powernorm, linear, embedding, init, mlp, relu2,
-    attention, block, residual or requires-grad."""
+    topic: Annotated[tyro.conf.Positional[str], option("TOPIC", help=f"{', '.join(FILES)}.")] = ""
 
     input: Annotated[str | None, option("NUMBERS")] = None
     """Input tensor: 3,-4,0 or "[[1, 2, 3], [4, 5, 6]]" or FILE.npy. For embedding: token ids; for init: d_in,d_out."""
@@ -51,6 +47,10 @@ def main(arguments: Sequence[str]) -> None:
     if not command.topic:
         print(_topics())
         return
+    from normscope.learning.catalog import explain
+    from normscope.learning.inputs import read_tensor
+    from normscope.learning.terminal import WIDTH, render, render_rich
+
     options = {name: value for name, value in given(command).items() if name in ("eps", "groups", "heads")}
     tensor = None if command.input is None else read_tensor(command.input)
     worked = explain(command.topic, tensor, **options)
@@ -78,6 +78,8 @@ def _join_input(arguments: Sequence[str]) -> list[str]:
 
 
 def _topics() -> str:
+    from normscope.learning.catalog import TOPICS
+
     width = max(map(len, TOPICS))
     lines = "\n".join(f"  {name:{width}}  {topic.summary}" for name, topic in TOPICS.items())
     return f"Usage: normscope explain TOPIC [--input NUMBERS] ...\n\nTopics:\n{lines}\n\nUse --help for the options."

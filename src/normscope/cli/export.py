@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from normscope.cli.options import Checkpoint, OptionalFile, OptionalStr, RunFolder, Str, read_arguments
 from normscope.cli.sample import print_checkpoint_notice
-from normscope.exporting.export import export
 
 
 @dataclass(frozen=True)
@@ -33,6 +32,8 @@ class Export:
 
 def main(arguments: Sequence[str]) -> None:
     command = read_arguments(Export, "export", arguments)
+    from normscope.exporting.export import export
+
     print_checkpoint_notice(command.run)
     path = export(command.run, command.to, weights=command.weights, out=command.out, checkpoint=command.checkpoint)
     print(f"wrote {path} ({path.stat().st_size / 1e6:.1f} MB); open it in a browser")

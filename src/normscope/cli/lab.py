@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -14,6 +14,7 @@ from normscope.cli.options import (
     Flag,
     Folder,
     OptionalFile,
+    OptionalFolder,
     OptionalInt,
     Quiet,
     Subcommands,
@@ -21,11 +22,11 @@ from normscope.cli.options import (
     run_subcommand,
 )
 from normscope.errors import FileError, NormscopeError
-from normscope.lab.claim import Claim
-from normscope.lab.commands import list_claims, run_lab, write_lab_report
-from normscope.lab.report.describe import ClaimReport
-from normscope.lab.report.terminal import format_claims, format_outcomes
-from normscope.lab.results.outcome import DEFAULT_FOLDER, Outcome, is_outdated, out_option
+from normscope.lab.results.folders import DEFAULT_FOLDER, out_option, results_folder
+
+if TYPE_CHECKING:
+    from normscope.lab.claim import Claim
+    from normscope.lab.results.outcome import Outcome
 
 FAILED = 1
 
@@ -91,20 +92,30 @@ class LabReport:
 class LabList:
     """List the claims and their verdicts."""
 
-    out: Folder = DEFAULT_FOLDER
-    """Output folder of `lab run`."""
+    out: OptionalFolder = None
+    """Output folder of `lab run` (default: lab, or docs/lab if lab has no results)."""
 
     json: Flag = False
     """Print a JSON array."""
 
 
 def _list(command: LabList) -> None:
-    found = _claims(command.out)
-    print(json.dumps([_as_json(*one) for one in found], indent=1) if command.json else format_claims(found))
+    from normscope.lab.report.terminal import format_claims
+
+    folder = command.out or results_folder()
+    found = _claims(folder)
+    if command.json:
+        print(json.dumps([_as_json(*one) for one in found], indent=1))
+        return
+    print(format_claims(found))
+    if command.out is None:
+        print(f"Verdicts from {folder}." if any(outcome for _, outcome in found) else f"No verdicts in {folder} yet.")
 
 
-def _claims(folder: Path) -> list[tuple[Claim, Outcome | FileError | None]]:
+def _claims(folder: Path) -> "list[tuple[Claim, Outcome | FileError | None]]":
     """The claims with their results. A damaged one is reported, and does not hide the others."""
+    from normscope.lab.commands import list_claims
+
     found = list_claims(folder)
     for _, outcome in found:
         if isinstance(outcome, FileError):
@@ -112,7 +123,10 @@ def _claims(folder: Path) -> list[tuple[Claim, Outcome | FileError | None]]:
     return found
 
 
-def _as_json(claim: Claim, outcome: Outcome | FileError | None) -> dict[str, Any]:
+def _as_json(claim: "Claim", outcome: "Outcome | FileError | None") -> dict[str, Any]:
+    from normscope.lab.report.describe import ClaimReport
+    from normscope.lab.results.outcome import Outcome, is_outdated
+
     known = outcome if isinstance(outcome, Outcome) else None
     return {
         "number": claim.number,
@@ -128,6 +142,9 @@ def _as_json(claim: Claim, outcome: Outcome | FileError | None) -> dict[str, Any
 
 
 def _run(command: LabRun) -> int:
+    from normscope.lab.commands import run_lab
+    from normscope.lab.report.terminal import format_outcomes
+
     results = run_lab(**given(command))
     print(format_outcomes(results.by_claim))
     if results.outcomes:
@@ -141,6 +158,8 @@ def _run(command: LabRun) -> int:
 
 
 def _report(command: LabReport) -> None:
+    from normscope.lab.commands import write_lab_report
+
     _claims(command.out)
     written, outdated = write_lab_report(command.out, markdown=command.markdown)
     for path in written:

@@ -20,9 +20,9 @@ from normscope.errors import ConfigError
 Command = TypeVar("Command")
 
 
-def option(metavar: str | None = None, *aliases: str) -> Any:
-    """An option that shows no default value in the help."""
-    return tyro.conf.arg(metavar=metavar, help_behavior_hint="", aliases=list(aliases) or None)
+def option(metavar: str | None = None, *aliases: str, help: str | None = None) -> Any:
+    """An option that shows no default value in the help; its help is the docstring unless given here."""
+    return tyro.conf.arg(metavar=metavar, help=help, help_behavior_hint="", aliases=list(aliases) or None)
 
 
 # Options that are optional show no default.

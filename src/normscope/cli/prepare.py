@@ -8,9 +8,6 @@ import tyro
 
 from normscope.cli.options import Folder, Int, Quiet, given, option, read_arguments
 from normscope.cli.train import DataOptions
-from normscope.data.prepare import prepare
-from normscope.data.write_corpus import check_output_folder
-from normscope.render.streaming import reading_progress
 
 
 @dataclass(frozen=True)
@@ -37,6 +34,10 @@ class Prepare:
 
 def main(arguments: Sequence[str]) -> None:
     command = read_arguments(Prepare, "prepare", arguments)
+    from normscope.data.prepare import prepare
+    from normscope.data.write_corpus import check_output_folder
+    from normscope.render.streaming import reading_progress
+
     check_output_folder(command.out)
     options = {"tokenizer": "auto", **given(command.data)}
     with reading_progress(command.quiet) as progress:

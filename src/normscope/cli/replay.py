@@ -9,7 +9,6 @@ import tyro
 
 from normscope.cli.options import OptionalStr, option, read_arguments
 from normscope.runtime.precision import Precision
-from normscope.training.nan_guard import replay
 
 
 @dataclass(frozen=True)
@@ -28,6 +27,8 @@ class Replay:
 
 def main(arguments: Sequence[str]) -> int:
     command = read_arguments(Replay, "replay", arguments)
+    from normscope.training.nan_guard import replay
+
     origin, state = replay(command.bundle, command.device, command.precision)
     print(f"then  {state['error']}")
     print(f"now   {'all values are finite' if origin is None else origin}")

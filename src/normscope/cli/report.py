@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from normscope.cli.options import RunFolder, read_arguments
-from normscope.training.train import report
 
 
 @dataclass(frozen=True)
@@ -17,4 +16,6 @@ class Report:
 
 def main(arguments: Sequence[str]) -> None:
     command = read_arguments(Report, "report", arguments)
+    from normscope.training.train import report
+
     print(f"wrote {report(command.run)}")

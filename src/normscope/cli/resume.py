@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from normscope.cli.options import Flag, OptionalInt, RunFolder, given, option_name, read_arguments
 from normscope.cli.train import STOPPED, LoggingOptions
 from normscope.errors import ConfigError
-from normscope.training.train import open_run
-from normscope.training.verify_resume import verify_resume
 
 
 @dataclass(frozen=True)
@@ -34,6 +32,9 @@ class Resume:
 
 def main(arguments: Sequence[str]) -> int:
     command = read_arguments(Resume, "resume", arguments)
+    from normscope.training.train import open_run
+    from normscope.training.verify_resume import verify_resume
+
     options = {name: value for name, value in given(command).items() if name not in ("run", "verify")}
     run = open_run(command.run)
     if not command.verify:

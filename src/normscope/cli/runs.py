@@ -5,13 +5,15 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from normscope.cli.options import Flag, read_arguments
 from normscope.render.formatting import format_bytes, format_count, printable
-from normscope.runs.list_runs import RunSummary, list_runs
+
+if TYPE_CHECKING:
+    from normscope.runs.list_runs import RunSummary
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,8 @@ class Runs:
 
 def main(arguments: Sequence[str]) -> None:
     command = read_arguments(Runs, "runs", arguments)
+    from normscope.runs.list_runs import list_runs
+
     runs, errors = list_runs(command.folder)
     for path, error in errors.items():
         print(f"note: skipping {path}: {error}", file=sys.stderr)
@@ -39,7 +43,7 @@ def main(arguments: Sequence[str]) -> None:
         print(format_table(runs) if runs else f"No runs in {command.folder}.")
 
 
-def format_table(summaries: Sequence[RunSummary]) -> str:
+def format_table(summaries: Sequence["RunSummary"]) -> str:
     """Format the runs as an aligned table."""
     rows = [("RUN", "STATUS", "MODEL", "PARAMETERS", "STEP", "BEST LOSS", "SIZE", "MODIFIED")]
     rows += [

@@ -10,11 +10,7 @@ from typing import Annotated
 import tyro
 
 from normscope.cli import options as opt
-from normscope.generate.config import GenerationConfig
-from normscope.generate.decoder import WeightFormat
-from normscope.render.streaming import StreamDisplay, print_text
-from normscope.runs.run import Run
-from normscope.runs.sample import sample, unfinished_checkpoint_notice
+from normscope.generate.config import GenerationConfig, WeightFormat
 
 
 @dataclass(frozen=True)
@@ -85,6 +81,9 @@ class Sample(GenerationOptions):
 
 def main(arguments: Sequence[str]) -> None:
     command = opt.read_arguments(Sample, "sample", arguments)
+    from normscope.render.streaming import StreamDisplay, print_text
+    from normscope.runs.sample import sample
+
     prompts = command.prompt or ("",)
     print_checkpoint_notice(command.run)
     is_single = len(prompts) == command.samples == 1 and not command.json
@@ -125,6 +124,9 @@ def main(arguments: Sequence[str]) -> None:
 
 def print_checkpoint_notice(run: Path) -> None:
     """Print a note if an incomplete checkpoint is ignored."""
+    from normscope.runs.run import Run
+    from normscope.runs.sample import unfinished_checkpoint_notice
+
     notice = unfinished_checkpoint_notice(Run.open(run))
     if notice is not None:
         print(f"note: {notice}", file=sys.stderr)

@@ -10,7 +10,7 @@ import tyro
 
 from normscope.cli.options import Flag, Folder, Int, read_arguments
 from normscope.errors import ConfigError
-from normscope.lab.results.outcome import DEFAULT_FOLDER
+from normscope.lab.results.folders import DEFAULT_FOLDER
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,7 @@ from typing import Annotated, Literal
 import tyro
 
 from normscope.cli import options as opt
-from normscope.training.config import INTERVALS, TrainConfig
-from normscope.training.train import WandbMode, train
+from normscope.training.config import INTERVALS, TrainConfig, WandbMode
 
 STOPPED = 130  # the exit code of a command stopped by Ctrl-C
 
@@ -131,6 +130,8 @@ class Train:
 
 def main(arguments: Sequence[str]) -> int:
     command = opt.read_arguments(Train, "train", arguments)
+    from normscope.training.train import train
+
     run = train(**{**opt.given(command), "model": opt.parse_settings(command.architecture.model)})
     if command.logging.quiet:
         print(run.folder)  # a folder that exists is not reused, so a script needs its name

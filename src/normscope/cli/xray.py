@@ -13,12 +13,7 @@ import tyro
 from normscope.cli import options as opt
 from normscope.cli.sample import print_checkpoint_notice
 from normscope.cli.train import ModelSizeOptions
-from normscope.diagnostics.record_json import save_record, to_json
-from normscope.diagnostics.report.diff import render_diff
-from normscope.diagnostics.report.terminal import print_record, print_text, terminal_width
-from normscope.inspection.xray import XrayConfig, xray_diff, xray_target
-from normscope.render.text_columns import glyphs_for
-from normscope.runs.run import is_run
+from normscope.inspection.xray_config import XrayConfig
 from normscope.storage.files import write_atomically
 
 EXIT_FINDINGS = 1
@@ -102,6 +97,11 @@ def _settings(command: XrayCommand | XrayDiffCommand) -> dict[str, Any]:
 
 
 def _xray(command: XrayCommand) -> int:
+    from normscope.diagnostics.record_json import save_record
+    from normscope.diagnostics.report.terminal import print_record
+    from normscope.inspection.xray import xray_target
+    from normscope.runs.run import is_run
+
     if is_run(Path(command.target)):
         print_checkpoint_notice(Path(command.target))
     result = xray_target(command.target, **_settings(command))
@@ -119,6 +119,12 @@ def _xray(command: XrayCommand) -> int:
 
 
 def _diff(command: XrayDiffCommand) -> int:
+    from normscope.diagnostics.record_json import to_json
+    from normscope.diagnostics.report.diff import render_diff
+    from normscope.diagnostics.report.terminal import print_text, terminal_width
+    from normscope.inspection.xray import xray_diff
+    from normscope.render.text_columns import glyphs_for
+
     difference = xray_diff(command.one, command.other, tolerance=command.tolerance, **_settings(command))
     if command.json:
         content = to_json(dataclasses.asdict(difference))

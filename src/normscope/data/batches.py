@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from normscope.checks import check_positive_int, check_seed, is_integer
 from normscope.data.shuffle import hash_key, permute, splitmix64
 from normscope.data.token_file import TokenFile
-from normscope.errors import ConfigError, CorpusError, DtypeError
+from normscope.errors import ArgumentTypeError, ConfigError, CorpusError
 
 TokenArray = NDArray[np.integer]
 Pair = tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -127,7 +127,7 @@ def _check_tokens(tokens: object) -> None:
         return
     if not isinstance(tokens, np.ndarray) or tokens.ndim != 1 or not np.issubdtype(tokens.dtype, np.integer):
         got = f"{tokens.dtype} of shape {tokens.shape}" if isinstance(tokens, np.ndarray) else type(tokens).__name__
-        raise DtypeError(f"tokens must be a TokenFile or a 1-D integer array, but got {got}")
+        raise ArgumentTypeError(f"tokens must be a TokenFile or a 1-D integer array, but got {got}")
 
 
 def _rows(tokens: TokenFile | TokenArray, starts: NDArray[np.int64], length: int) -> NDArray[np.int64]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from normscope.checks import as_path, check_encodable, short_repr
-from normscope.errors import ConfigError, DtypeError, FileError
+from normscope.errors import ArgumentTypeError, ConfigError, FileError
 
 Format = Literal["text", "jsonl", "parquet"]
 
@@ -79,7 +79,7 @@ def source_names(sources: object) -> list[str | Path]:
     if isinstance(sources, str | os.PathLike):
         sources = [sources]
     if not isinstance(sources, Iterable):
-        raise DtypeError(f"sources must be paths (str or Path), but got {short_repr(sources)}")
+        raise ArgumentTypeError(f"sources must be paths (str or Path), but got {short_repr(sources)}")
     names = list(sources)
     for name in names:
         if name != STDIN:

@@ -123,6 +123,17 @@ class Xray:
         """The findings, the most severe first."""
         return find(self.record)
 
+    def __repr__(self) -> str:
+        return f"<Xray of {type(self._tracer.model).__name__}{'' if self._record else ', not finished'}>"
+
+    def __str__(self) -> str:
+        """The findings, as `normscope xray` prints them first; `show` prints the modules too."""
+        if self._record is None:
+            return repr(self)
+        from normscope.diagnostics.report.terminal import findings_text
+
+        return findings_text(self.record, self.findings)
+
     def _repr_html_(self) -> str | None:
         """The report page, for notebooks; None, and so the plain repr, before the block has ended."""
         return None if self._record is None else self._record._repr_html_()

@@ -15,7 +15,7 @@ from normscope.drawing.labels import Labels
 from normscope.drawing.layout import compute_layout
 from normscope.drawing.marks import Label, MarkGroup
 from normscope.drawing.structure import Chain
-from normscope.errors import ConfigError, DtypeError
+from normscope.errors import ArgumentTypeError, ConfigError
 from normscope.tracing.recorder import trace_model
 from normscope.tracing.trace import ModelTrace, Shape
 
@@ -202,7 +202,7 @@ def _axis_names(axes: str | Mapping[Shape, str] | None, inputs: tuple[Any, ...])
         return axes or {}
     first = next((value for value in inputs if isinstance(value, Tensor)), None)
     if not isinstance(axes, str):
-        raise DtypeError(
+        raise ArgumentTypeError(
             f"axes must be a string or a mapping of shapes to strings, but got {short_repr(axes)}\nfix: axes='b s d'"
         )
     names = axes.split()

@@ -1,17 +1,14 @@
 """The settings of a generation: how tokens are sampled, and when a text ends."""
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, get_args, get_type_hints
-
-from torch import Tensor
+from typing import Any, Literal, get_args, get_type_hints
 
 from normscope import checks
-from normscope.blocks.checks import check_config
-from normscope.errors import ConfigError, DtypeError
-from normscope.generate.decoder import WeightFormat
+from normscope.errors import ArgumentTypeError, ConfigError
 
+WeightFormat = Literal["float32", "bfloat16", "int8"]
 OFF = "off"
 """A disabled filter, as text."""
 
@@ -117,19 +114,21 @@ def make_config(config: GenerationConfig | None, settings: dict[str, Any]) -> Ge
     normscope.errors.ConfigError: a generation has no setting 'temprature'; did you mean 'temperature'?
     """
     config = GenerationConfig() if config is None else config
-    check_config(config, GenerationConfig, "a generation")
+    checks.check_config(config, GenerationConfig, "a generation")
     checks.check_setting_names("a generation", settings, GenerationConfig)
     return dataclasses.replace(config, **settings) if settings else config
 
 
 def _check_stops(stops: object) -> tuple[str, ...]:
     """Validate stop strings and return them as a tuple; a single string is accepted."""
-    if not isinstance(stops, Iterable) or isinstance(stops, Tensor):  # a tensor is iterable, but not each of them
-        raise DtypeError(f"stop must be a list of strings, but got {checks.short_repr(stops)}\nfix: stop=['\\n\\n']")
-    checked = (stops,) if isinstance(stops, str) else tuple(stops)
+    try:
+        checked = (stops,) if isinstance(stops, str) else tuple(stops)  # type: ignore[arg-type]  # as Python checks it
+    except TypeError:
+        problem = f"stop must be a list of strings, but got {checks.short_repr(stops)}"
+        raise ArgumentTypeError(f"{problem}\nfix: stop=['\\n\\n']") from None
     for stop in checked:
         if not isinstance(stop, str):
-            raise DtypeError(f"a stop string must be a str, but got {stop!r:.80}\nfix: stop=['\\n\\n']")
+            raise ArgumentTypeError(f"a stop string must be a str, but got {stop!r:.80}\nfix: stop=['\\n\\n']")
         if not stop:
             raise ConfigError("a stop string is empty and would end every text immediately\nfix: remove it")
     return checked

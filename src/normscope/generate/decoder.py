@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 from weakref import WeakKeyDictionary, finalize
 
 import numpy as np
@@ -13,13 +13,13 @@ from torch import Tensor
 
 from normscope.blocks.cache import KVCache
 from normscope.blocks.norm.base import Norm
+from normscope.generate.config import WeightFormat
 from normscope.generate.decoder_support import KERNEL_ACTIVATIONS, can_decode, norm_settings, parameters_and_buffers
 from normscope.models.gpt import GPT
 from normscope.ops.operation import KernelError, fused_module, run_kernel
 from normscope.ops.threads import thread_pool_for
 from normscope.runtime.adaptive_threads import AdaptiveThreads
 
-WeightFormat = Literal["float32", "bfloat16", "int8"]
 _LARGE_WORK = 1 << 30  # elements: the kernel itself decides which of its parts to parallelize
 
 Table = NDArray[np.int64]

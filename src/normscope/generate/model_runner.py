@@ -24,7 +24,8 @@ import torch
 from torch import nn
 
 from normscope.blocks.cache import KVCache
-from normscope.generate.decoder import Decoder, WeightFormat, get_layout
+from normscope.generate.config import WeightFormat
+from normscope.generate.decoder import Decoder, get_layout
 from normscope.generate.sampling import FloatArray
 from normscope.generate.sequence import TokenSequence
 from normscope.models.gpt import GPT

@@ -6,7 +6,7 @@ from typing import Any
 
 from normscope.checks import check_flags, short_repr
 from normscope.data.tokenizers import TokenIds, Tokenizer
-from normscope.errors import ConfigError, DtypeError
+from normscope.errors import ArgumentTypeError, ConfigError
 from normscope.generate.config import GenerationConfig, make_config
 from normscope.generate.sequence import FinishReason
 from normscope.generate.stop_strings import StopStringFilter
@@ -110,7 +110,7 @@ def generate_text(
     """
     config = make_config(config, settings)
     if stream is not None and not callable(stream):
-        raise DtypeError(f"stream must be callable as stream(index, piece), but got {short_repr(stream)}")
+        raise ArgumentTypeError(f"stream must be callable as stream(index, piece), but got {short_repr(stream)}")
     prompts = _check_prompts(prompts)
     check_tokenizer_matches(model, tokenizer)
     check_flags(allow_special=allow_special)
@@ -130,7 +130,7 @@ def check_tokenizer_matches(model: GPT, tokenizer: Tokenizer) -> None:
     config = check_model(model)
     fix = "use the tokenizer that the model was trained with"
     if not isinstance(tokenizer, Tokenizer):
-        raise DtypeError(
+        raise ArgumentTypeError(
             f"tokenizer must be a Tokenizer, but got {type(tokenizer).__name__}\nfix: tokenizer = load_tokenizer(path)"
         )
     sizes = f"the tokenizer has {tokenizer.vocab_size} tokens, but the model has vocab_size={config.vocab_size}"
@@ -153,11 +153,11 @@ def largest_padded_vocabulary(vocabulary: int) -> int:
 
 def _check_prompts(prompts: str | Sequence[str]) -> list[str]:
     if not isinstance(prompts, Iterable):
-        raise DtypeError(f"prompts must be strings, but got {short_repr(prompts)}\nfix: prompts=['Once upon']")
+        raise ArgumentTypeError(f"prompts must be strings, but got {short_repr(prompts)}\nfix: prompts=['Once upon']")
     checked = [prompts] if isinstance(prompts, str) else list(prompts)
     for prompt in checked:
         if not isinstance(prompt, str):
-            raise DtypeError(
+            raise ArgumentTypeError(
                 f"a prompt must be a str, but got {type(prompt).__name__}\nfix: use generate_tokens() for token ids"
             )
     return checked

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from normscope.checks import check_positive_int, is_integer, short_repr
 from normscope.data.tokenizers import TokenIds
-from normscope.errors import ConfigError, DtypeError, TokenError
+from normscope.errors import ArgumentTypeError, ConfigError, DtypeError, TokenError
 from normscope.generate.config import GenerationConfig, make_config
 from normscope.generate.model_runner import ModelRunner
 from normscope.generate.sampling import FloatArray, sample_token, uniform
@@ -104,7 +104,9 @@ class Generation:
             raise ConfigError(f"vocabulary={vocabulary} exceeds vocab_size={size.vocab_size} of the model")
         self._stop_tokens = frozenset(_check_tokens(stop_tokens, size.vocab_size))
         if not _is_list_of_prompts(prompts):
-            raise DtypeError(f"prompts must be token id lists, but got {short_repr(prompts)}\nfix: prompts=[[1, 2, 3]]")
+            raise ArgumentTypeError(
+                f"prompts must be token id lists, but got {short_repr(prompts)}\nfix: prompts=[[1, 2, 3]]"
+            )
         checked, samples = [_check_tokens(prompt, size.vocab_size) for prompt in prompts], self._config.samples
         if not all(checked):
             raise ConfigError("a prompt is empty\nfix: start with tokenizer.eos_token_id")
@@ -233,14 +235,14 @@ def _check_tokens(tokens: object, vocabulary: int) -> list[int]:
                 f"fix: prompts=[[1, 2, 3]]"
             ) from error
     if isinstance(tokens, str):
-        raise DtypeError("token ids must be integers, but got str\nfix: encode the text, or use generate_text()")
+        raise ArgumentTypeError("token ids must be integers, but got str\nfix: encode the text, or use generate_text()")
     if not isinstance(tokens, Sequence) and not (isinstance(tokens, np.ndarray) and tokens.ndim == 1):
-        raise DtypeError(
+        raise ArgumentTypeError(
             f"a prompt must be a list of token ids, but got {type(tokens).__name__}\nfix: prompts=[[1, 2, 3]]"
         )
     for token in tokens:
         if not is_integer(token, least=-(2**63)):
-            raise DtypeError(f"token ids must be integers, but got {token!r:.80}\nfix: prompts=[[1, 2, 3]]")
+            raise ArgumentTypeError(f"token ids must be integers, but got {token!r:.80}\nfix: prompts=[[1, 2, 3]]")
         if not 0 <= int(token) < vocabulary:
             raise TokenError(f"token id {token} is out of range: the vocabulary of the model is 0 to {vocabulary - 1}")
     return [int(token) for token in tokens]

@@ -6,8 +6,6 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from normscope.checks import MAX_SIZE, is_integer, short_repr
 from normscope.errors import ConfigError, FileError, NormscopeError
 from normscope.storage.json_files import read_json
@@ -49,4 +47,6 @@ def check_shape(shape: object) -> Shape:
 
 def preserve_rng() -> AbstractContextManager[None]:
     """Restore the RNG states of torch: loading a model, running it and user code change them."""
+    import torch  # not needed by what checks the options of a command
+
     return torch.random.fork_rng(devices=range(torch.cuda.device_count()))

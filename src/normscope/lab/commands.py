@@ -12,7 +12,8 @@ from normscope.lab.catalog import all_claims, choose_claims
 from normscope.lab.claim import Budget, Claim, get_budget
 from normscope.lab.progress import lab_progress, work_of
 from normscope.lab.report.terminal import paragraph
-from normscope.lab.results.outcome import DEFAULT_FOLDER, Outcome, is_outdated, load_outcome, out_option
+from normscope.lab.results.folders import DEFAULT_FOLDER, out_option, results_folder
+from normscope.lab.results.outcome import Outcome, is_outdated, load_outcome
 from normscope.lab.running.run_claims import ClaimResults, claim_trials, run_claims
 from normscope.lab.running.workers import check_workers
 from normscope.lab.trials.text_sources import non_utf8_notice
@@ -20,13 +21,13 @@ from normscope.render.formatting import pluralize
 from normscope.storage.files import make_folder, write_atomically
 
 
-def list_claims(out: str | Path = DEFAULT_FOLDER) -> list[tuple[Claim, Outcome | FileError | None]]:
+def list_claims(out: str | Path | None = None) -> list[tuple[Claim, Outcome | FileError | None]]:
     """All claims, each with its result; None if it has none, an error if it is damaged.
 
     Args:
-        out: Output folder of `run_lab`.
+        out: Output folder of `run_lab`; None for lab, or docs/lab if lab has no results.
     """
-    folder = as_path(out, "a lab folder")
+    folder = results_folder() if out is None else as_path(out, "a lab folder")
     return [(claim, _outcome(claim, folder)) for claim in all_claims()]
 
 

@@ -9,15 +9,9 @@ from normscope.errors import ConfigError
 from normscope.learning.explanation import Explanation
 from normscope.learning.inputs import as_tensor
 from normscope.learning.lesson import Topic
+from normscope.learning.topics import FILES
 
-_FILES = (
-    *("layer_norm", "rms_norm", "batch_norm", "instance_norm", "group_norm", "power_norm"),
-    *("linear", "embedding", "initialization", "mlp", "relu_squared"),
-    *("attention", "block", "residual", "requires_grad"),
-)
-"""The files of `topics`, in the order in which their topics are listed."""
-
-_MODULES = [import_module(f"normscope.learning.topics.{file}") for file in _FILES]
+_MODULES = [import_module(f"normscope.learning.topics.{file}") for file in FILES.values()]
 TOPICS: Mapping[str, Topic] = {
     topic.name: topic for module in _MODULES for topic in vars(module).values() if isinstance(topic, Topic)
 }

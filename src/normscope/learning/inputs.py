@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from normscope.checks import is_integer, is_number
-from normscope.errors import ConfigError, DtypeError, FileError, ShapeError
+from normscope.errors import ArgumentTypeError, ConfigError, DtypeError, FileError, ShapeError
 
 MAX_DIMENSIONS = 8
 TOO_LARGE = "a value is too large for float32 (maximum 3.4e38)\nfix: use smaller numbers"
@@ -92,7 +92,7 @@ def _array(value: Any) -> NDArray[Any]:
 def _shape(value: Any) -> tuple[int, ...]:
     """Return the shape of nested lists of numbers; raise if they are ragged."""
     if isinstance(value, bool) or not isinstance(value, int | float | list | tuple):
-        raise DtypeError(f"expected real numbers, but got {_short(repr(value))}\n{FIX}")
+        raise ArgumentTypeError(f"expected real numbers, but got {_short(repr(value))}\n{FIX}")
     if isinstance(value, int | float):
         return ()
     shapes = [_shape(part) for part in value]

@@ -40,7 +40,7 @@ StyledLine = tuple[str, LineKind]
 def render(explanation: Explanation, width: int = WIDTH) -> str:
     """Render as plain text.
 
-    >>> from normscope.learning import explain
+    >>> from normscope.learning.catalog import explain
     >>> print(render(explain("requires-grad", [1.0, 2.0])))  # doctest: +ELLIPSIS
     requires_grad
     ...

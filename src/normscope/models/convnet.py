@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from normscope.blocks.checks import check_config, check_images, check_type_of
+from normscope.blocks.checks import check_images, check_type_of
 from normscope.blocks.linear import Linear
 from normscope.blocks.norm.norm_spec import IMAGE_NORMS, NormSpec, as_norm, build_norm
 from normscope.blocks.torch_tools import BaseModule, is_fx_proxy
-from normscope.checks import check_positive_int
+from normscope.checks import check_config, check_positive_int
 from normscope.errors import ConfigError
 from normscope.models.size import check_model_size
 

@@ -15,13 +15,13 @@ from torch import Tensor, nn
 
 from normscope.blocks.block import Block, BlockConfig, final_norm
 from normscope.blocks.cache import KVCache, StartPosition, max_start, position_ids
-from normscope.blocks.checks import check_config, check_mask, check_same_device, check_tokens, unknown_token
+from normscope.blocks.checks import check_mask, check_same_device, check_tokens, unknown_token
 from normscope.blocks.initialization import Role
 from normscope.blocks.linear import Embedding, Linear
 from normscope.blocks.norm.norm_spec import as_norm, build_norm
 from normscope.blocks.rotary import Rotary, check_rotary, rotary_for_layers
 from normscope.blocks.torch_tools import BaseModule, is_fx_proxy
-from normscope.checks import check_flags, check_positive_int, check_positive_number, short_repr
+from normscope.checks import check_config, check_flags, check_positive_int, check_positive_number, short_repr
 from normscope.errors import CacheError, ConfigError, ShapeError
 from normscope.models.size import check_model_size, count_block_parameters, count_norm_parameters
 from normscope.ops.cross_entropy import IGNORE_INDEX, cap_logits, cross_entropy

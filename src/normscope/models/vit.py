@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from normscope.blocks.block import Block, BlockConfig, final_norm
-from normscope.blocks.checks import check_config, check_images
+from normscope.blocks.checks import check_images
 from normscope.blocks.linear import Embedding, Linear
 from normscope.blocks.norm.norm_spec import NormSpec
 from normscope.blocks.torch_tools import BaseModule, is_fx_proxy
-from normscope.checks import check_positive_int
+from normscope.checks import check_config, check_positive_int
 from normscope.errors import ConfigError
 from normscope.models.size import check_model_size, count_block_parameters
 

@@ -10,7 +10,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from normscope.data.corpus import Sha256
-from normscope.errors import CheckpointError, DtypeError
+from normscope.errors import ArgumentTypeError, CheckpointError
 from normscope.runs.checksummed_folder import MANIFEST_NAME, ChecksummedFolder, TensorSpec, is_complete, write_folder
 from normscope.storage.files import with_checksum
 from normscope.storage.json_files import FileFormat, JsonSource, StrictStruct, to_json_bytes
@@ -84,7 +84,7 @@ class Checkpoints:
     def resolve(self, checkpoint: str | int) -> int:
         """The step of a checkpoint: "best", "last" or a saved step; there must be at least one checkpoint."""
         if isinstance(checkpoint, bool) or not isinstance(checkpoint, str | int):
-            raise DtypeError(f"checkpoint must be 'best', 'last' or a step number, but got {checkpoint!r:.60}")
+            raise ArgumentTypeError(f"checkpoint must be 'best', 'last' or a step number, but got {checkpoint!r:.60}")
         steps = self.steps()
         if checkpoint == "best":
             return self._resolve_best(steps)

@@ -17,7 +17,18 @@ from normscope.storage.json_files import FileFormat, JsonSource, StrictStruct
 from normscope.storage.safe_folder import SafeFolder
 from normscope.training.config import TrainConfig
 
-CONFIG_NAME, CONFIG_FORMAT = "config.json", FileFormat(1)
+CONFIG_NAME = "config.json"
+
+
+def _rename_muon_steps(config: dict[str, Any]) -> dict[str, Any]:
+    """From format 1 to 2: train.muon_steps is called ns_steps."""
+    train = config.get("train")
+    if not isinstance(train, Mapping):
+        return config  # the schema reports it
+    return {**config, "train": {"ns_steps" if name == "muon_steps" else name: train[name] for name in train}}
+
+
+CONFIG_FORMAT = FileFormat(2, {1: _rename_muon_steps})
 
 
 class _CorpusEntry(StrictStruct):
@@ -117,14 +128,20 @@ def check_same_config(config: RunConfig, saved: Mapping[str, Any], extended_from
         saved: The config in the checkpoint.
         extended_from: Numbers of steps that the run had before it was extended.
     """
-    with suppress(NormscopeError):  # an invalid config is compared as it is
-        saved = RunConfig.from_json(saved).to_json()  # migrated, with defaults for fields added since
+    saved = _migrated(saved)
     current, train = config.to_json(), saved.get("train")
     if isinstance(train, Mapping) and train.get("steps") in extended_from:
         current["train"]["steps"] = train["steps"]
     changes = list(_differences(saved, current))
     if changes:
         raise _config_changed(CONFIG_NAME, changes)
+
+
+def _migrated(content: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A config in the current format, with defaults for fields added since; an invalid one is left as it is."""
+    with suppress(NormscopeError):
+        return RunConfig.from_json(content).to_json()
+    return content
 
 
 def _config_changed(name: str | Path, changes: list[str]) -> CheckpointError:
@@ -142,7 +159,7 @@ def _changed_settings(files: ChecksummedFolder) -> list[str]:
         if last is None:
             return []
         now = JsonSource(CONFIG_NAME, "").parse(files.folder.read(CONFIG_NAME), dict[str, Any])
-        return list(_differences(checkpoints.state(last).config, now))[:4]
+        return list(_differences(_migrated(checkpoints.state(last).config), _migrated(now)))[:4]
     except (NormscopeError, KeyError):
         return []
 

@@ -61,10 +61,12 @@ class StepEvent(RunEvent, frozen=True):
     Args:
         loss: Training loss of the batch, in nats per token.
         grad_norm: Global gradient norm before clipping.
-        lr_scale: Learning rate as a fraction of its peak.
+        lr_scale: Factor of the learning-rate schedule: the learning rates as a fraction of their peaks.
         epoch: Passes over the training text so far.
         seconds: Step time.
         tokens_per_second: Throughput of the step.
+        matrix_lr: Learning rate of the matrices in the blocks.
+        lr: Learning rate of all other parameters.
     """
 
     loss: float
@@ -73,6 +75,8 @@ class StepEvent(RunEvent, frozen=True):
     epoch: float
     seconds: float
     tokens_per_second: float
+    matrix_lr: float
+    lr: float
 
 
 class ValidationEvent(RunEvent, frozen=True):

@@ -7,11 +7,12 @@ import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Literal
-
-import torch
+from typing import TYPE_CHECKING, Any, Literal
 
 from normscope.errors import ConfigError
+
+if TYPE_CHECKING:
+    import torch  # imported by the functions below: a command reads its options, such as `Precision`, without torch
 
 Precision = Literal["auto", "float32", "bfloat16"]
 
@@ -38,22 +39,26 @@ class PrecisionChoice:
         reason: Shown to the user.
     """
 
-    dtype: torch.dtype
+    dtype: "torch.dtype"
     reason: str
 
-    def autocast(self, device: torch.device) -> Callable[[], AbstractContextManager[Any]]:
+    def autocast(self, device: "torch.device") -> Callable[[], AbstractContextManager[Any]]:
         """A function that returns the context for forward passes."""
+        import torch
+
         if self.dtype == torch.float32:
             return nullcontext
         return lambda: torch.autocast(device.type, dtype=self.dtype)
 
 
-def choose_precision(wanted: Precision, device: torch.device) -> PrecisionChoice:
+def choose_precision(wanted: Precision, device: "torch.device") -> PrecisionChoice:
     """Choose the dtype for a device; bfloat16 on a CPU is probed first.
 
     On some CPUs bfloat16 is emulated at a tenth of the speed; on others, which report instructions they do not have,
     it crashes the process. So auto is float32 on a CPU, and bfloat16 must prove to be faster.
     """
+    import torch
+
     if wanted == "float32":
         return PrecisionChoice(torch.float32, "as requested")
     if device.type == "cuda":

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from normscope.errors import DtypeError, ScopeError
+from normscope.errors import ArgumentTypeError, ScopeError
 
 Span = tuple[int, int]
 
@@ -63,7 +63,9 @@ def full_span(text: str) -> Span:
 def parse(text: str) -> tuple[Dimension, ...]:
     """Parse an expression; errors raise a `ScopeError` that points at the position."""
     if not isinstance(text, str):
-        raise DtypeError(f"a scope is text such as 'n [c h w]', but got {type(text).__name__}: {reprlib.repr(text)}")
+        raise ArgumentTypeError(
+            f"a scope is text such as 'n [c h w]', but got {type(text).__name__}: {reprlib.repr(text)}"
+        )
     return _Parser(text).run()
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from normscope.errors import DtypeError, ScopeError
+from normscope.errors import ArgumentTypeError, ScopeError
 from normscope.scope.grammar import Axis, Dimension, Span, SplitDimension, flatten_axes, full_span, is_ellipsis
 
 
@@ -42,9 +42,9 @@ def check_shape(shape: Sequence[int | None], *, gaps: bool = False) -> tuple[int
     """Check a shape and return it as a tuple. Sizes may be None only with `gaps=True`."""
     if not isinstance(shape, list | tuple):
         hint = "its shape, x.shape" if hasattr(type(shape), "shape") else "for instance (2, 4, 3, 3)"
-        raise DtypeError(f"a shape must be a tuple of integers, but got {type(shape).__name__}; pass {hint}")
+        raise ArgumentTypeError(f"a shape must be a tuple of integers, but got {type(shape).__name__}; pass {hint}")
     if not gaps and any(size is None for size in shape):
-        raise DtypeError(f"a shape must be a tuple of integers, but got {tuple(shape)}; pass every size")
+        raise ArgumentTypeError(f"a shape must be a tuple of integers, but got {tuple(shape)}; pass every size")
     return cast(tuple[int, ...], tuple(shape))
 
 

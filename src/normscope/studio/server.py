@@ -19,7 +19,7 @@ from starlette.staticfiles import StaticFiles
 
 from normscope.checks import as_path
 from normscope.errors import ConfigError, FileError
-from normscope.lab.results.outcome import DEFAULT_FOLDER
+from normscope.lab.results.folders import DEFAULT_FOLDER
 from normscope.studio import views
 from normscope.studio.endpoints import routes
 from normscope.studio.security import Guard

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from normscope.data.tokenizers import Tokenizer
 from normscope.errors import ConfigError
-from normscope.lab.results.outcome import DEFAULT_FOLDER
+from normscope.lab.results.folders import DEFAULT_FOLDER
 from normscope.models.gpt import GPT
 from normscope.runs.list_runs import RunSummary
 from normscope.runs.run import Run, is_run

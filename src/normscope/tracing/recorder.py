@@ -17,7 +17,7 @@ from torch._subclasses import FakeTensorMode
 from torch.utils._pytree import tree_map_only
 
 from normscope.checks import is_number
-from normscope.errors import ConfigError, DtypeError, NormscopeError
+from normscope.errors import ArgumentTypeError, ConfigError, NormscopeError
 from normscope.ops.activations import REFERENCE_ACTIVATIONS, activate
 from normscope.ops.kernel_mode import reference_kernels
 from normscope.tracing.function_kinds import ATTENTION_FUNCTIONS, SHAPE_ONLY
@@ -40,7 +40,7 @@ def trace_model(model: nn.Module, inputs: Sequence[Any], options: Mapping[str, A
         options: its keyword arguments.
     """
     if not isinstance(model, nn.Module):
-        raise DtypeError(f"expected a torch module, but got {type(model).__name__}\nfix: pass the model itself")
+        raise ArgumentTypeError(f"expected a torch module, but got {type(model).__name__}\nfix: pass the model itself")
     if not any(True for _ in tensors_in((tuple(inputs), dict(options)))):
         fix = "pass the model's inputs after it, for instance torch.randn(2, 5, 32), or tokens"
         raise ConfigError(f"tracing runs the model, but no tensor was given\nfix: {fix}")

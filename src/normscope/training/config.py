@@ -20,11 +20,14 @@ from normscope.checks import (
 from normscope.errors import ConfigError
 from normscope.runtime.precision import Precision
 from normscope.storage.json_files import JsonSource
-from normscope.training.optimizers.muon import POLAR_EXPRESS
+from normscope.training.optimizers.polar_express import POLAR_EXPRESS
 from normscope.training.schedule import LRSchedule, ScheduleName
 
 OptimizerName = Literal["muon", "adamw"]
 OnNaN = Literal["stop", "rollback"]
+WandbMode = Literal["off", "offline", "online"]
+"""Of `train` and `resume`; not a setting of the run."""
+LEARNING_RATES = ("matrix_lr", "lr")
 INTERVALS = ("eval_every", "sample_every", "save_every", "xray_every")
 
 
@@ -43,7 +46,7 @@ class TrainConfig:
         lr: Learning rate of all other parameters: embeddings, head, norms, biases.
         weight_decay: Decoupled weight decay of the matrices.
         momentum: Muon momentum.
-        muon_steps: Muon orthogonalization steps, 1 to 5.
+        ns_steps: Newton-Schulz steps of Muon's orthogonalization, 1 to 5.
         beta1: AdamW beta1.
         beta2: AdamW beta2.
         schedule: Shape of the learning-rate decay.
@@ -70,7 +73,7 @@ class TrainConfig:
     lr: float = 0.01
     weight_decay: float = 0.0
     momentum: float = 0.95
-    muon_steps: int = 5
+    ns_steps: int = 5
     beta1: float = 0.8
     beta2: float = 0.95
     schedule: ScheduleName = "linear"
@@ -98,8 +101,8 @@ class TrainConfig:
                 raise ConfigError(f"{name}={value!r} must be at least 0 and below 1")
         check_non_negative(**{name: getattr(self, name) for name in INTERVALS})
         check_seed(seed=self.seed)
-        if not (is_integer(self.muon_steps) and self.muon_steps <= len(POLAR_EXPRESS)):
-            raise ConfigError(f"muon_steps={self.muon_steps!r} must be an integer from 1 to {len(POLAR_EXPRESS)}")
+        if not (is_integer(self.ns_steps) and self.ns_steps <= len(POLAR_EXPRESS)):
+            raise ConfigError(f"ns_steps={self.ns_steps!r} must be an integer from 1 to {len(POLAR_EXPRESS)}")
         if not isinstance(self.device, str):
             raise ConfigError(f"device={self.device!r} must be a device name such as 'cpu'")
         if self.micro_batch is not None:

@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from normscope.blocks.checks import check_config
-from normscope.checks import as_path, check_setting_names, short_repr
+from normscope.checks import as_path, check_config, check_setting_names, short_repr
 from normscope.data.batches import Batches, windows
 from normscope.data.corpus import RECORD_NAME, TOKENIZER_NAME, Corpus, open_corpus, part_name
 from normscope.data.prepare import prepare, prepare_stories

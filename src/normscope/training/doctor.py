@@ -15,8 +15,7 @@ import numpy as np
 import torch
 
 from normscope._version import __version__
-from normscope.blocks.checks import check_config
-from normscope.checks import check_positive_number
+from normscope.checks import check_config, check_positive_number
 from normscope.data.batches import Batches
 from normscope.models.gpt import GPT, GPTConfig
 from normscope.models.presets import preset as build_preset

@@ -10,7 +10,7 @@ from contextlib import ExitStack, nullcontext
 from typing import Literal
 
 from normscope.checks import check_non_negative, check_positive_int, short_repr
-from normscope.errors import ConfigError, DtypeError, NonFiniteError
+from normscope.errors import ArgumentTypeError, ConfigError, NonFiniteError
 from normscope.models.config_json import config_to_json
 from normscope.models.summary import describe_model
 from normscope.ops.kernel_mode import select_backend
@@ -22,6 +22,7 @@ from normscope.runs.run import Run
 from normscope.runs.xray_snapshots import UpdateTracker
 from normscope.runtime.adaptive_threads import TorchThreads
 from normscope.storage.lock import locked
+from normscope.training.config import LEARNING_RATES
 from normscope.training.memory_estimate import check_memory
 from normscope.training.periodic_tasks import run_due_tasks
 from normscope.training.rollback import RollbackCounter, recover
@@ -116,6 +117,8 @@ def _loop(session: TrainingSession, threads: TorchThreads, stop: StopOnSignal, u
             recover(session, error, rollbacks)
     done = session.step >= session.config.steps
     reason: EndReason = "done" if done else "stopped" if is_stopped() else "paused"
+    if session.overfitting is not None:
+        session.events.emit(NoticeEvent(session.step, session.overfitting))
     session.events.emit(FinishedEvent(session.step, reason, session.elapsed))
     return reason
 
@@ -180,7 +183,9 @@ def _step(session: TrainingSession, threads: TorchThreads) -> None:
     threads.step(seconds)
     epoch = session.batches.epoch(session.trainer.next_batch)
     speed = step.tokens / max(seconds, 1e-9)
-    session.events.emit(StepEvent(step.number, step.loss, step.grad_norm, step.lr_scale, epoch, seconds, speed))
+    session.train_loss = step.loss
+    lrs = {name: getattr(session.config, name) * step.lr_scale for name in LEARNING_RATES}
+    session.events.emit(StepEvent(step.number, step.loss, step.grad_norm, step.lr_scale, epoch, seconds, speed, **lrs))
 
 
 class _LoadReports:
@@ -203,13 +208,13 @@ class _LoadReports:
 
 def _check_arguments(run: object, observers: object) -> None:
     if not isinstance(run, Run):
-        raise DtypeError(
+        raise ArgumentTypeError(
             f"train_run expects a Run, but got {short_repr(run)}\nfix: Run.open(folder), or create_run(...)"
         )
     known = list(observers) if isinstance(observers, Iterable) else [observers]
     for observer in known:
         if not (callable(getattr(observer, "on_event", None)) and callable(getattr(observer, "close", None))):
-            raise DtypeError(
+            raise ArgumentTypeError(
                 f"an observer needs the methods on_event and close, but got {short_repr(observer)}\n"
                 f"fix: observers=[LogLines(sys.stdout)], for example"
             )

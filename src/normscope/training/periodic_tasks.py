@@ -10,7 +10,9 @@ from normscope.data.batches import windows
 from normscope.diagnostics.record import XrayRecord
 from normscope.generate.text import generate_text
 from normscope.runs.events import NoticeEvent, SampleEvent, SignalEvent, ValidationEvent
+from normscope.runs.metrics_file import read_metrics
 from normscope.runs.xray_snapshots import layer_signal, take_xray
+from normscope.training.overfitting import describe_overfitting
 from normscope.training.session import TrainingSession
 from normscope.training.validation import evaluate
 
@@ -56,6 +58,26 @@ def validate(session: TrainingSession) -> None:
         session.run.checkpoints.mark_best(session.step, result.loss)
     seconds = time.perf_counter() - start
     session.events.emit(ValidationEvent(session.step, **asdict(result), best=best, seconds=seconds))
+    _check_overfitting(session, result.loss)
+
+
+def _check_overfitting(session: TrainingSession, loss: float) -> None:
+    """Note whether the model overfits, and tell it when it begins; the end of the run tells it again."""
+    before, session.overfitting = session.overfitting, None
+    step = session.run.checkpoints.marked_best()
+    if step is None or session.best is None or not loss > session.best:
+        return
+    session.overfitting = describe_overfitting(step, session.best, loss, _train_loss(session))
+    if session.overfitting is not None and before is None and session.step < session.config.steps:
+        # Not into metrics.jsonl: a run that is resumed in between would tell it at another step.
+        session.events.emit_to_observers(NoticeEvent(session.step, session.overfitting))
+
+
+def _train_loss(session: TrainingSession) -> float:
+    """The training loss of the last step; from metrics.jsonl if it was made before the run was resumed."""
+    if session.train_loss is not None:
+        return session.train_loss
+    return next((event["loss"] for event in reversed(read_metrics(session.run.metrics)) if event["kind"] == "step"), 0)
 
 
 def sample(session: TrainingSession) -> None:

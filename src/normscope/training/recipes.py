@@ -73,7 +73,7 @@ def sprint(depth: int) -> Recipe:
             "matrix_lr": 0.03,
             "lr": 0.01,
             "momentum": 0.85,
-            "muon_steps": 3,
+            "ns_steps": 3,
             "grad_clip": None,
         },
         tokenizer="characters",

@@ -103,6 +103,8 @@ class TrainingSession:
         self.trainer = Trainer(self.model, self.config, self.batches, self.autocast)
         self.trainer.skipped_batches = list(skipped_batches)
         self.best: float | None = None
+        self.train_loss: float | None = None
+        self.overfitting: str | None = None
         self.update_tracker: UpdateTracker | None = None
         checkpoints, seconds, metrics_bytes, path = self.run.checkpoints, 0.0, 0, None
         if step is not None and (step != 0 or step in checkpoints.steps()):

@@ -15,7 +15,7 @@ from normscope.render.streaming import print_text, reading_progress
 from normscope.runs.events import Observer
 from normscope.runs.run import Run
 from normscope.runs.sample import sample
-from normscope.training.config import TrainConfig
+from normscope.training.config import TrainConfig, WandbMode
 from normscope.training.create_run import create_run, is_prepared, new_run_folder
 from normscope.training.loop import EndReason, check_steps, train_run
 from normscope.training.observers.log_lines import choose_display, command_name
@@ -23,8 +23,6 @@ from normscope.training.observers.trackers import TensorBoard, WeightsAndBiases,
 from normscope.training.periodic_tasks import SAMPLE_TOKENS
 from normscope.training.recipes import Recipe
 from normscope.training.recipes import recipe as lookup_recipe
-
-WandbMode = Literal["off", "offline", "online"]
 
 
 class TrainingRun(Run):

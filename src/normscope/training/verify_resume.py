@@ -14,7 +14,7 @@ from pathlib import Path
 
 from normscope.checks import short_repr
 from normscope.data.corpus import TOKENIZER_NAME
-from normscope.errors import CheckpointError, DtypeError
+from normscope.errors import ArgumentTypeError, CheckpointError
 from normscope.runs import checksummed_folder
 from normscope.runs.checksummed_folder import MANIFEST_NAME
 from normscope.runs.config import CONFIG_NAME
@@ -60,7 +60,7 @@ def verify_resume(run: Run, log: Callable[[str], object] = lambda _: None) -> Re
         log: Called with a message before each phase.
     """
     if not isinstance(run, Run):
-        raise DtypeError(f"verify_resume expects a Run, but got {short_repr(run)}\nfix: Run.open(folder)")
+        raise ArgumentTypeError(f"verify_resume expects a Run, but got {short_repr(run)}\nfix: Run.open(folder)")
     begin, half = _span(run)
     end = begin + 2 * half
     with tempfile.TemporaryDirectory(prefix="normscope-verify-") as folder:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from normscope.data.stories import NotAStoryError, derivations, entropy_floor, nats, stories, story_grammar
-from normscope.errors import ConfigError, DtypeError, NormscopeError
+from normscope.errors import ArgumentTypeError, ConfigError, NormscopeError
 from tests.data.stories.ambiguity import ambiguities
 from tests.support import every_refusal
 
@@ -125,7 +125,7 @@ def test_error_can_be_pickled() -> None:
     ("fraction", ConfigError, "seed=0.5 must be", lambda: stories(0.5)),  # type: ignore[arg-type]
     ("too large", ConfigError, "start=18446744073709551616 must be", lambda: stories(0, 2**64)),
     ("truth value", ConfigError, "start=True must be", lambda: stories(0, True)),
-    ("bytes", DtypeError, "a story must be a str, but got bytes", lambda: nats(b"Once")),  # type: ignore[arg-type]
+    ("bytes", ArgumentTypeError, "a story must be a str, but got bytes", lambda: nats(b"Once")),  # type: ignore[arg-type]
 )
 def test_invalid_arguments(error: type[NormscopeError], words: str, mistake: object) -> None:
     assert callable(mistake)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from normscope.data.tokenizers import CharacterTokenizer, Tokenizer, load_tokenizer
-from normscope.errors import DtypeError, TokenError
+from normscope.errors import ArgumentTypeError, DtypeError, TokenError
 from tests.data.tokenizers.examples import TEXT, every_tokenizer
 
 seeded = settings(derandomize=True, deadline=None)
@@ -167,7 +167,7 @@ def test_lone_surrogates_are_refused(name: str) -> None:
 
 @each
 def test_bytes_are_refused(name: str) -> None:
-    with pytest.raises(DtypeError, match="text must be a str, but got bytes\nfix: "):
+    with pytest.raises(ArgumentTypeError, match="text must be a str, but got bytes\nfix: "):
         TOKENIZERS[name].encode(b"abc")  # type: ignore[arg-type]
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from normscope.errors import FileError
 from normscope.lab.claim import LRTuning
-from normscope.lab.results.outcome import is_outdated, load_outcome, outcome_path, save_outcome
+from normscope.lab.results.folders import outcome_path
+from normscope.lab.results.outcome import is_outdated, load_outcome, save_outcome
 from normscope.storage.files import with_checksum
 from tests.lab.made import VARIANTS, made_claim, made_outcome, questions
 

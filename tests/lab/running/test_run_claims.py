@@ -9,7 +9,8 @@ from scipy import stats
 from normscope.errors import ConfigError, FileError
 from normscope.lab.catalog import choose_claims
 from normscope.lab.claim import Budget, Claim, LRTuning, get_budget
-from normscope.lab.results.outcome import Outcome, load_outcome, outcome_path, save_outcome
+from normscope.lab.results.folders import outcome_path
+from normscope.lab.results.outcome import Outcome, load_outcome, save_outcome
 from normscope.lab.results.verdict import Question
 from normscope.lab.running.run_claims import FIRST_SEED, check_equal, claim_study, claim_trials
 from normscope.lab.running.scheduler import TrialScheduler

@@ -18,7 +18,7 @@ from normscope.models.presets import nanochat
 from normscope.runs.checksummed_folder import write_manifest
 from normscope.runs.events import FinishedEvent, NoticeEvent, RunEvent, SampleEvent, SignalEvent
 from normscope.runs.metrics_file import MetricsFile
-from normscope.runs.report.page import write_report
+from normscope.runs.report.page import small_charts, write_report
 from normscope.runs.report.run_record import read_run_record
 from normscope.storage.safe_folder import SafeFolder
 from normscope.training.config import TrainConfig
@@ -111,12 +111,21 @@ def test_complete_run(tmp_path: Path) -> None:
         "Loss",
         "Bits per byte of the validation text",
         "Gradient norm before clipping",
-        "Learning rate",
+        "Learning rates",
         "Speed",
         "Activation RMS per layer",
         "Gradient RMS per layer",
     ]
     assert [words for tag, words in page.words if tag == "h1"] == ["tale"]
+
+
+def test_the_chart_of_the_learning_rates_has_their_values(tmp_path: Path) -> None:
+    """For runs whose events have only the schedule, as those of 0.1.0, too: their peaks are in config.json."""
+    record = read_run_record(make_run(tmp_path, simulated_run()))
+    (chart,) = [chart for chart in small_charts(record) if chart.title == "Learning rates"]
+    train = TrainConfig(steps=300, batch=32)
+    assert [line.label for line in chart.lines] == ["matrix_lr", "lr"]
+    assert [line.points[0] for line in chart.lines] == [(1, train.matrix_lr), (1, train.lr)]
 
 
 def test_no_external_requests(tmp_path: Path) -> None:

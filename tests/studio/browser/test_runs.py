@@ -16,7 +16,8 @@ TEXT = "".join(f"{i} bottles of milk on the wall, {i} bottles of milk.\n" for i 
 
 
 def step(number: int) -> StepEvent:
-    return StepEvent(number, loss=10 / number, grad_norm=1, lr_scale=1, epoch=0, seconds=0.1, tokens_per_second=640)
+    known = {"grad_norm": 1, "lr_scale": 1, "epoch": 0, "seconds": 0.1, "tokens_per_second": 640}
+    return StepEvent(number, loss=10 / number, **known, matrix_lr=0.02, lr=0.01)
 
 
 def test_a_run_that_trains_elsewhere_is_live_and_survives_a_lost_connection(

@@ -47,7 +47,9 @@ def started(step: int = 0, steps: int = 300, floor: float | None = FLOOR) -> Sta
 
 def stepped(step: int, loss: float = 2.0, steps: int = 300, seconds: float = 0.1) -> StepEvent:
     lr_scale = min(1.0, 2 * (1 - (step - 1) / steps))
-    return StepEvent(step, loss, 0.4 + 1.5 * math.exp(-step / 20), lr_scale, step / 120, seconds, 2048 / seconds)
+    lrs = {"matrix_lr": 0.02 * lr_scale, "lr": 0.003 * lr_scale}
+    grad_norm, speed = 0.4 + 1.5 * math.exp(-step / 20), 2048 / seconds
+    return StepEvent(step, loss, grad_norm, lr_scale, step / 120, seconds, speed, **lrs)
 
 
 def validated(step: int, loss: float, best: bool = True) -> ValidationEvent:

@@ -71,7 +71,7 @@ def test_the_main_numbers_are_shown_in_any_width(width: int) -> None:
         "best so far",
         "floor 0.800",
         "tokens/s",
-        "lr 1.00 of peak, grad norm 0.402, epoch 1.08",
+        "matrix_lr 2.0e-02, lr 3.0e-03, grad norm 0.402",
         "B now, ",
         "sample, step 100",
         "little fox",

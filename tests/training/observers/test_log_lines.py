@@ -49,7 +49,9 @@ def test_the_start_describes_the_run() -> None:
 
 def test_a_step() -> None:
     (line,) = said(started(), stepped(1, loss=4.1744))[7:]
-    assert line == ("step   1/300  loss 4.1744  grad_norm   1.827  lr 1.00  epoch 0.01  20.5 k tokens/s")
+    lrs = "matrix_lr 2.0e-02  lr 3.0e-03"
+    assert line == f"step   1/300  loss 4.1744  grad_norm   1.827  {lrs}  epoch 0.01  20.5 k tokens/s"
+    assert "matrix_lr 1.0e-02  lr 1.5e-03" in said(started(), stepped(226))[-1]  # where the schedule is at a half
 
 
 def test_a_validation_shows_the_distance_to_the_floor() -> None:
@@ -60,6 +62,8 @@ def test_a_validation_shows_the_distance_to_the_floor() -> None:
     assert said(started(floor=None), validated(50, loss, best=False))[-1] == (
         "  validation at step 50: loss 1.5596, 1.500 bits per byte"
     )
+    rising = said(started(floor=None), validated(50, loss), validated(60, 2 * loss, best=False))
+    assert rising[-1].endswith("loss 3.1192, 3.000 bits per byte; best 1.5596 at step 50")
 
 
 def test_samples_checkpoints_and_notices() -> None:

@@ -35,7 +35,7 @@ def test_tensorboard_reads_the_run_back(tmp_path: Path) -> None:
     found = read(tmp_path / "board")
     wanted = [event.loss for event in told if event.kind == "step"]  # type: ignore[attr-defined]
     assert [event.value for event in found.Scalars("training/loss")] == pytest.approx(wanted)
-    for name in ("grad_norm", "lr_scale", "epoch", "tokens_per_second"):
+    for name in ("grad_norm", "matrix_lr", "lr", "lr_scale", "epoch", "tokens_per_second"):
         assert steps(found, f"training/{name}") == list(range(1, 101))
     assert steps(found, "validation/loss") == steps(found, "validation/bits_per_byte") == [50, 100]
     (sample,) = found.Tensors("sample/text_summary")

@@ -94,7 +94,7 @@ def test_a_closure_is_called_with_gradients_on() -> None:
         ({"lr": 0.0}, "lr=0.0"),
         ({"momentum": 1.0}, "momentum=1.0"),
         ({"weight_decay": -1.0}, "weight_decay=-1.0"),
-        ({"steps": 6}, "steps=6"),
+        ({"ns_steps": 6}, "ns_steps=6"),
         ({"nesterov": 1}, "nesterov=1"),
     ],
 )

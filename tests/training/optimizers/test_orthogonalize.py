@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from normscope.training.optimizers.muon import POLAR_EXPRESS, orthogonalize
+from normscope.training.optimizers.muon import orthogonalize
+from normscope.training.optimizers.polar_express import POLAR_EXPRESS
 from tests.support import randn
 
 

@@ -16,7 +16,7 @@ from normscope.data.stories.grammar import (
     SlotValues,
     TextNode,
 )
-from normscope.errors import DtypeError, NormscopeError
+from normscope.errors import ArgumentTypeError, NormscopeError
 
 
 class NotAStoryError(NormscopeError, ValueError):
@@ -47,7 +47,7 @@ def derivations(grammar: Grammar, text: str) -> list[float]:
         NotAStoryError: the text has no derivation.
     """
     if not isinstance(text, str):
-        raise DtypeError(f"a story must be a str, but got {type(text).__name__}: {reprlib.repr(text)}")
+        raise ArgumentTypeError(f"a story must be a str, but got {type(text).__name__}: {reprlib.repr(text)}")
     costs: list[float] = []
     failures: dict[int, set[str]] = {}  # by position: the texts that would have fitted
     pending = [_PartialParse(grammar.start, 0, {}, 0.0)]

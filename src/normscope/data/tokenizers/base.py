@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normscope.checks import is_integer
-from normscope.errors import ConfigError, DtypeError, TokenError
+from normscope.errors import ArgumentTypeError, ConfigError, DtypeError, TokenError
 from normscope.storage.files import write_atomically
 
 EOS_TOKEN = "<|end|>"
@@ -193,7 +193,7 @@ def encode_utf8(text: str) -> bytes:
 
 def check_text(text: object) -> None:
     if not isinstance(text, str):
-        raise DtypeError(
+        raise ArgumentTypeError(
             f"text must be a str, but got {type(text).__name__}\nfix: decode bytes first: data.decode('utf-8')"
         )
 

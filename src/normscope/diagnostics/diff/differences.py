@@ -81,6 +81,12 @@ class RecordDiff:
     backward: Divergence | None
     remarks: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        """What `normscope xray diff` prints."""
+        from normscope.diagnostics.report.diff import render_diff
+
+        return render_diff(self).plain.rstrip("\n")
+
     def exceeds(self, distance: float | None) -> TypeGuard[float]:
         """Whether a distance is known and exceeds the tolerance."""
         return distance is not None and distance > self.tolerance

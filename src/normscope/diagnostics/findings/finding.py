@@ -38,15 +38,23 @@ class Finding:
         evidence: the measured values, by name.
         why: a paragraph on the effect on the model.
         fix: what to change. Lines after the first are code.
+
+    >>> print(Finding("unused", "note", "head", "`head` never ran", why="It is not trained.", fix="remove it"))
+    Note: `head` never ran. It is not trained. Fix: remove it
     """
 
     name: str
     severity: str
     module: str
     title: str
-    evidence: dict[str, float | str] = field(default_factory=dict)
-    why: str = ""
-    fix: str = ""
+    evidence: dict[str, float | str] = field(default_factory=dict, repr=False)
+    why: str = field(default="", repr=False)
+    fix: str = field(default="", repr=False)
+
+    def __str__(self) -> str:
+        """One paragraph: what, why and what to do; the code of a fix is below it."""
+        sentences = [f"{self.severity.capitalize()}: {self.title}.", self.why, f"Fix: {self.fix}" if self.fix else ""]
+        return " ".join(sentence for sentence in sentences if sentence)
 
 
 class FindingKind:

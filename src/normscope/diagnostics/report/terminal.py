@@ -83,6 +83,12 @@ def render_rich(record: XrayRecord, findings: Sequence[Finding], *, width: int =
     return text_columns.join_sections([_head(record, findings, width), *body, _foot(record, width)])
 
 
+def findings_text(record: XrayRecord, findings: Sequence[Finding], *, width: int = 80) -> str:
+    """The top of `render_text`: the verdict and the findings, without the signal and the modules."""
+    sections = [_head(record, findings, width), _findings(record, findings, width, UNICODE)]
+    return text_columns.join_sections(sections).plain.rstrip("\n")
+
+
 def _head(record: XrayRecord, findings: Sequence[Finding], width: int) -> Iterator[Text]:
     yield from styled(f"X-ray of {record.model}", "bold", width)
     yield from styled(summary.describe_passes(record), "dim", width)

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from normscope.blocks.norm.functional import rms_norm
-from normscope.errors import DtypeError
+from normscope.errors import ArgumentTypeError
 from normscope.interop.fuse.candidates import CandidateFinder
 from normscope.interop.fuse.change import ClassChange
 from normscope.interop.fuse.report import FusedModule, FuseReport, Skipped
@@ -57,9 +57,11 @@ def fuse(model: nn.Module) -> FuseReport:
 
 def _check(model: object) -> None:
     if isinstance(model, type) and issubclass(model, nn.Module):
-        raise DtypeError(f"fuse expects a model, but got the class {model.__name__}\nfix: fuse({model.__name__}(...))")
+        raise ArgumentTypeError(
+            f"fuse expects a model, but got the class {model.__name__}\nfix: fuse({model.__name__}(...))"
+        )
     if not isinstance(model, nn.Module):
-        raise DtypeError(f"fuse expects an nn.Module, but got {type(model).__name__}")
+        raise ArgumentTypeError(f"fuse expects an nn.Module, but got {type(model).__name__}")
 
 
 def _modules_with_names(model: nn.Module) -> list[tuple[nn.Module, tuple[str, ...]]]:

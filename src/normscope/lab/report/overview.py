@@ -6,7 +6,8 @@ from pathlib import Path
 
 from normscope.lab.catalog import read_texts
 from normscope.lab.claim import Claim, get_budget
-from normscope.lab.results.outcome import Outcome, out_option
+from normscope.lab.results.folders import out_option
+from normscope.lab.results.outcome import Outcome
 from normscope.lab.results.verdict import CONFIDENCE
 from normscope.lab.running.run_claims import FIRST_SEED
 from normscope.lab.running.tuning import FIRST_TUNING_SEED

@@ -13,7 +13,8 @@ from normscope.lab.claim import Claim
 from normscope.lab.report import describe
 from normscope.lab.report.describe import ClaimReport, format_interval
 from normscope.lab.report.overview import METHOD, caveats, commands
-from normscope.lab.results.outcome import DEFAULT_FOLDER, Outcome, out_option
+from normscope.lab.results.folders import DEFAULT_FOLDER, out_option
+from normscope.lab.results.outcome import Outcome
 from normscope.lab.results.statistics import Interval
 from normscope.lab.results.verdict import VERDICTS, Answer
 from normscope.render.chart import Chart, draw_chart

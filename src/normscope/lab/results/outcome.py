@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from normscope._version import __version__
 from normscope.diagnostics.record_json import to_json
 from normscope.errors import FileError
 from normscope.lab.claim import Budget, Claim, Settings
+from normscope.lab.results.folders import out_option, outcome_path
 from normscope.lab.results.variant_runs import VariantRuns
 from normscope.lab.results.verdict import Answer, Question, Verdict
 from normscope.lab.running.code_version import versions
@@ -21,8 +21,6 @@ from normscope.storage.json_files import LARGE_FILE_BYTES, JsonSource, read_json
 
 VERSION = 2
 """Version of the file format."""
-DEFAULT_FOLDER = Path("lab")
-"""Default of --out."""
 
 
 @dataclass(frozen=True)
@@ -53,19 +51,6 @@ class Outcome:
     rule: str
     normscope: str = __version__
     torch: str = dataclasses.field(default_factory=lambda: versions()["torch"])
-
-
-def out_option(folder: str | Path) -> str:
-    """Return the --out option for a folder, empty for the default.
-
-    >>> out_option("lab"), out_option("my lab")
-    ('', " --out 'my lab'")
-    """
-    return "" if Path(folder) == DEFAULT_FOLDER else f" --out {shlex.quote(str(folder))}"
-
-
-def outcome_path(folder: str | Path, claim: str) -> Path:
-    return Path(folder) / "claims" / f"{claim}.json"
 
 
 def save_outcome(folder: str | Path, outcome: Outcome) -> Path:

@@ -19,6 +19,7 @@ from normscope.render.pages import render_page
 from normscope.runs.events import END_REASONS
 from normscope.runs.report.run_record import RunRecord, number, read_run_record
 from normscope.storage.safe_folder import SafeFolder
+from normscope.training.config import LEARNING_RATES
 
 WIDTH, HEIGHT = 1000, 330
 MAX_SIGNALS = 6
@@ -139,12 +140,21 @@ def small_charts(record: RunRecord) -> list[Chart]:
         ChartLine("each step", norms, "c", opacity=0.3, clip_outliers=True),
         ChartLine("smoothed", smooth(norms), "c"),
     ]
-    lr = ChartLine("lr", record.curve("step", "lr_scale"), "d")
     speed = ChartLine("tokens/s", record.curve("step", "tokens_per_second"), "a", clip_outliers=True)
     return [
         Chart("Gradient norm before clipping", "step", "norm", smoothed, log_y=True),
-        Chart("Learning rate", "step", "fraction of the peak", [lr], y_from_zero=True),
+        Chart("Learning rates", "step", "learning rate", _learning_rates(record), y_from_zero=True),
         Chart("Speed", "step", "tokens per second", [speed], y_from_zero=True),
+    ]
+
+
+def _learning_rates(record: RunRecord) -> list[ChartLine]:
+    """Each learning rate of the config times the schedule: events of older runs have only the schedule."""
+    schedule, train = record.curve("step", "lr_scale"), record.config.get("train")
+    peaks = {name: number(train.get(name)) for name in LEARNING_RATES} if isinstance(train, Mapping) else {}
+    return [
+        ChartLine(name, [(step, peak * scale) for step, scale in schedule], color)
+        for (name, peak), color in zip(peaks.items(), "da", strict=False)
     ]
 
 

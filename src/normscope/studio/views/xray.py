@@ -19,7 +19,8 @@ from normscope.diagnostics.record import XrayRecord
 from normscope.diagnostics.record_json import load_record
 from normscope.errors import ConfigError, NormscopeError
 from normscope.inspection.arguments import preserve_rng
-from normscope.inspection.xray import XrayConfig, XrayResult, take_xray, xray_target
+from normscope.inspection.xray import XrayResult, take_xray, xray_target
+from normscope.inspection.xray_config import XrayConfig
 from normscope.inspection.xray_targets import from_run
 from normscope.models.presets import PRESETS
 from normscope.storage.json_files import MIB

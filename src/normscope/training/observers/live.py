@@ -26,7 +26,7 @@ from normscope.runs.events import (
 )
 from normscope.runtime.memory import current_memory, peak_memory
 from normscope.training.observers.log_lines import next_commands
-from normscope.training.observers.progress import Display, RunProgress
+from normscope.training.observers.progress import Display, RunProgress, learning_rates
 from normscope.training.observers.sparkline import sparkline
 
 LABEL_WIDTH = 12  # columns of the row labels
@@ -123,8 +123,8 @@ def _rows(progress: RunProgress, columns: int) -> Iterator[tuple[str, Text]]:
             speed += f" with {busy.threads} of {busy.max_threads} threads, the machine is busy"
         # The final row shows the time of the whole run, which may include earlier sessions.
         yield "speed", Text(speed if end is not None else f"{speed}, {format_duration(progress.elapsed)} so far")
-        state = f"lr {last.lr_scale:.2f} of peak, grad norm {format_fixed(last.grad_norm)}, epoch {last.epoch:.2f}"
-        yield "optimizer", Text(state)
+        state = [*learning_rates(last), f"grad norm {format_fixed(last.grad_norm)}", f"epoch {last.epoch:.2f}"]
+        yield "optimizer", Text(", ".join(state))
     yield "memory", Text(f"{format_bytes(current_memory())} now, {format_bytes(peak_memory())} peak")
     if progress.saved is not None:
         yield "saved", Text(f"step {progress.saved.step}")

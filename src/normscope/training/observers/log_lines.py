@@ -21,7 +21,7 @@ from normscope.runs.events import (
     StepEvent,
     ValidationEvent,
 )
-from normscope.training.observers.progress import Display
+from normscope.training.observers.progress import Display, learning_rates
 
 
 class LogLines(Display):
@@ -65,7 +65,7 @@ class LogLines(Display):
             f"step {event.step:{len(str(progress.steps))}d}/{progress.steps}",
             f"loss {progress.loss:.4f}",
             f"grad_norm {format_fixed(event.grad_norm):>7}",
-            f"lr {event.lr_scale:.2f}",
+            *learning_rates(event),
             f"epoch {event.epoch:.2f}",
             f"{format_count(progress.tokens_per_second)} tokens/s",
         ]
@@ -74,7 +74,10 @@ class LogLines(Display):
         self._print("  ".join(parts))
 
     def on_validation(self, event: ValidationEvent) -> None:
-        self._print(f"  {_validation(event, self._progress.floor)}")
+        best, line = self._progress.best, _validation(event, self._progress.floor)
+        if best is not None and best is not event:
+            line += f"; best {best.loss:.4f} at step {best.step}"
+        self._print(f"  {line}")
 
     def on_sample(self, event: SampleEvent) -> None:
         self._print(f"  sample at step {event.step}: {quote(event.prompt + event.text)}")

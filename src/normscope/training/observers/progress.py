@@ -17,6 +17,7 @@ from normscope.runs.events import (
     ThreadsEvent,
     ValidationEvent,
 )
+from normscope.training.config import LEARNING_RATES
 
 WARMUP_STEPS = 3
 """Steps to exclude from timing: they load and compile code."""
@@ -194,6 +195,11 @@ class RunProgress(Observer):
             return None
         fraction = (self.uniform_bits - self.validation.bits_per_byte) / (self.uniform_bits - self.floor)
         return min(1.0, max(0.0, fraction)) if math.isfinite(fraction) else None
+
+
+def learning_rates(event: StepEvent) -> list[str]:
+    """The learning rates of a step, by the names of their flags."""
+    return [f"{name} {getattr(event, name):.1e}" for name in LEARNING_RATES]
 
 
 class Display(Observer):

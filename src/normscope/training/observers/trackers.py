@@ -13,11 +13,12 @@ from typing import Any, Literal, get_args
 from normscope.errors import ConfigError
 from normscope.runs.events import Observer, RunEvent, SampleEvent, StartedEvent, StepEvent, ValidationEvent
 from normscope.storage.files import write_atomically
+from normscope.training.config import LEARNING_RATES
 from normscope.training.validation import ValidationResult
 
 WandbMode = Literal["offline", "online"]
 TRACKED: Mapping[type[RunEvent], tuple[str, tuple[str, ...]]] = {
-    StepEvent: ("training", ("loss", "grad_norm", "lr_scale", "epoch", "tokens_per_second")),
+    StepEvent: ("training", ("loss", "grad_norm", *LEARNING_RATES, "lr_scale", "epoch", "tokens_per_second")),
     ValidationEvent: ("validation", tuple(field.name for field in dataclasses.fields(ValidationResult))),
 }
 """Prefix and fields of the events that trackers log."""

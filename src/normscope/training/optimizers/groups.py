@@ -32,7 +32,7 @@ class OptimizerGroup:
         self._optimizers: list[Optimizer] = []
         inner = {"params": matrices, "lr": config.matrix_lr, "weight_decay": config.weight_decay}
         if matrices and config.optimizer == "muon":
-            self._optimizers.append(Muon([inner], momentum=config.momentum, steps=config.muon_steps))
+            self._optimizers.append(Muon([inner], momentum=config.momentum, ns_steps=config.ns_steps))
         elif matrices:
             adamw_groups.append(inner)
         if adamw_groups:

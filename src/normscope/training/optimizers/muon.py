@@ -12,19 +12,10 @@ import torch
 from torch import Tensor
 
 from normscope.checks import check_flags, check_positive_number, is_integer, is_number
-from normscope.errors import ConfigError, DtypeError
+from normscope.errors import ArgumentTypeError, ConfigError
 from normscope.training.optimizers.lazy_torch import LightOptimizer
+from normscope.training.optimizers.polar_express import POLAR_EXPRESS
 
-# Each row (a, b, c) is a polynomial a x + b x^3 + c x^5 that moves the singular values towards one; their composition
-# is the best approximation of the constant one on [1e-3, 1], with a margin for rounding. Amsel et al. 2025, "The Polar
-# Express: Optimal Matrix Sign Methods and Their Application to the Muon Algorithm", table of coefficients.
-POLAR_EXPRESS = (
-    (8.156554524902461, -22.48329292557795, 15.878769915207462),
-    (4.042929935166739, -2.808917465908714, 0.5000178451051316),
-    (3.8916678022926607, -2.772484153217685, 0.5060648178503393),
-    (3.285753657755655, -2.3681294933425376, 0.46449024233003106),
-    (2.3465413258596377, -1.7097828382687081, 0.42323551169305323),
-)
 _LARGEST = torch.finfo(torch.float32).max
 """Bound of the factors passed to torch, which rejects larger ones; overflowing weights are reported later, by name."""
 
@@ -45,7 +36,7 @@ class Muon(LightOptimizer):
         momentum: Momentum factor.
         nesterov: Use Nesterov momentum.
         weight_decay: Decoupled weight decay, multiplied by the learning rate.
-        steps: Number of polynomial iterations of the orthogonalization; 3 are cheaper and nearly as good.
+        ns_steps: Number of Newton-Schulz steps of the orthogonalization; 3 are cheaper and nearly as good.
 
     Example:
         >>> weight = torch.nn.Parameter(torch.eye(3))
@@ -68,7 +59,7 @@ class Muon(LightOptimizer):
         *,
         nesterov: bool = True,
         weight_decay: float = 0.0,
-        steps: int = len(POLAR_EXPRESS),
+        ns_steps: int = len(POLAR_EXPRESS),
     ) -> None:
         check_positive_number(lr=lr)
         check_flags(nesterov=nesterov)
@@ -76,13 +67,19 @@ class Muon(LightOptimizer):
             raise ConfigError(f"momentum={momentum!r} must be at least zero and below one")
         if not (is_number(weight_decay) and 0 <= weight_decay < math.inf):
             raise ConfigError(f"weight_decay={weight_decay!r} must be a finite number, zero or more")
-        if not (is_integer(steps) and steps <= len(POLAR_EXPRESS)):
-            raise ConfigError(f"steps={steps!r} must be an integer from 1 to {len(POLAR_EXPRESS)}")
-        defaults = {"lr": lr, "momentum": momentum, "nesterov": nesterov, "weight_decay": weight_decay, "steps": steps}
+        if not (is_integer(ns_steps) and ns_steps <= len(POLAR_EXPRESS)):
+            raise ConfigError(f"ns_steps={ns_steps!r} must be an integer from 1 to {len(POLAR_EXPRESS)}")
+        defaults = {
+            "lr": lr,
+            "momentum": momentum,
+            "nesterov": nesterov,
+            "weight_decay": weight_decay,
+            "ns_steps": ns_steps,
+        }
         try:
             super().__init__(params, defaults)
         except (ValueError, TypeError, RuntimeError) as error:
-            kind = ConfigError if isinstance(error, ValueError) else DtypeError
+            kind = ConfigError if isinstance(error, ValueError) else ArgumentTypeError
             raise kind(f"Muon takes matrices: {error}\nfix: Muon([layer.weight, ...])") from error
         for group in self.param_groups:
             for weight in group["params"]:
@@ -105,13 +102,13 @@ class Muon(LightOptimizer):
         return loss
 
     def _step(
-        self, weights: list[Tensor], lr: float, momentum: float, nesterov: bool, weight_decay: float, steps: int
+        self, weights: list[Tensor], lr: float, momentum: float, nesterov: bool, weight_decay: float, ns_steps: int
     ) -> None:
         gradients = [weight.grad for weight in weights if weight.grad is not None]
         buffers = [self._momentum_buffer(weight) for weight in weights]
         torch._foreach_lerp_(buffers, gradients, 1 - momentum)
         directions = torch._foreach_lerp(gradients, buffers, momentum) if nesterov else buffers
-        updates = _updates(directions, steps)
+        updates = _updates(directions, ns_steps)
         if weight_decay:
             torch._foreach_mul_(weights, max(-_LARGEST, 1 - lr * weight_decay))
         for weight, update in zip(weights, updates.unbind(), strict=True):
@@ -124,7 +121,7 @@ class Muon(LightOptimizer):
         """The updates for the current gradients without momentum; changes nothing."""
         for group in self.param_groups:
             for weights in _group_by_shape(group["params"]):
-                yield _updates([weight.grad for weight in weights if weight.grad is not None], group["steps"])
+                yield _updates([weight.grad for weight in weights if weight.grad is not None], group["ns_steps"])
 
     def _momentum_buffer(self, weight: Tensor) -> Tensor:
         if "momentum" not in self.state[weight]:
@@ -133,9 +130,9 @@ class Muon(LightOptimizer):
         return buffer
 
 
-def _updates(directions: Iterable[Tensor], steps: int) -> Tensor:
+def _updates(directions: Iterable[Tensor], ns_steps: int) -> Tensor:
     """Stack matrices of equal size, transposing tall ones, and orthogonalize them: (k, n, m)."""
-    return orthogonalize(torch.stack([matrix if _is_wide(matrix) else matrix.T for matrix in directions]), steps)
+    return orthogonalize(torch.stack([matrix if _is_wide(matrix) else matrix.T for matrix in directions]), ns_steps)
 
 
 def _is_wide(matrix: Tensor) -> bool:
@@ -151,7 +148,7 @@ def _group_by_shape(weights: Iterable[Tensor]) -> list[list[Tensor]]:
     return list(groups.values())
 
 
-def orthogonalize(matrices: Tensor, steps: int = len(POLAR_EXPRESS)) -> Tensor:
+def orthogonalize(matrices: Tensor, ns_steps: int = len(POLAR_EXPRESS)) -> Tensor:
     """Approximate U V^T of the singular value decomposition U S V^T of each matrix (k, n, m), n <= m.
 
     All polynomials of X have the form P(X X^T) X, so they are multiplied in the small n x n space and X is used only
@@ -167,10 +164,10 @@ def orthogonalize(matrices: Tensor, steps: int = len(POLAR_EXPRESS)) -> Tensor:
     matrices = matrices / (norm * 1.02)  # all singular values below one; zeros stay zeros
     gram = matrices @ matrices.mT  # k n n
     product = None
-    for i, (a, b, c) in enumerate(POLAR_EXPRESS[:steps]):
+    for i, (a, b, c) in enumerate(POLAR_EXPRESS[:ns_steps]):
         polynomial = gram.baddbmm(gram, gram, beta=b, alpha=c)
         polynomial.diagonal(dim1=1, dim2=2).add_(a)
         product = polynomial if product is None else polynomial @ product
-        if i + 1 < steps:
+        if i + 1 < ns_steps:
             gram = polynomial @ (polynomial @ gram)  # the Gram matrix of the next X; all of these commute
     return matrices if product is None else product @ matrices
