@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
 from pkgutil import iter_modules
+from types import ModuleType
 from typing import Any, get_args
 
 import numpy as np
@@ -133,12 +134,15 @@ def decoded(e: int, weights: WeightFormat, settings: dict[str, Any]) -> list[Any
     return found
 
 
+def kernel_modules() -> list[ModuleType]:
+    return [import_module(f"{fused.__name__}.{module.name}") for module in iter_modules(fused.__path__)]
+
+
 def uncalled() -> list[str]:
     """Kernels for threads, by name, that this process has neither compiled nor loaded."""
-    modules = [import_module(f"{fused.__name__}.{module.name}") for module in iter_modules(fused.__path__)]
     kernels = {
         f"{module.__name__}.{name}": kernel
-        for module in modules
+        for module in kernel_modules()
         for name, kernel in vars(module).items()
         if isinstance(kernel, Dispatcher) and kernel.py_func.__code__.co_varnames[:1] == ("pool",) and name[0] != "_"
     }

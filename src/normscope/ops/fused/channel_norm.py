@@ -15,7 +15,16 @@ from collections import namedtuple
 import numpy as np
 
 from normscope.ops.fused.accumulation import CHUNK, is_float32_safe
-from normscope.ops.fused.compiler import byte_at, compiled, float32_at, float64_at, fma, stack_buffer, vectorize
+from normscope.ops.fused.compiler import (
+    byte_at,
+    compiled,
+    float32_at,
+    float64_at,
+    fma,
+    stack_buffer,
+    uncached,
+    vectorize,
+)
 from normscope.ops.fused.parallel import run_parallel, share
 from normscope.ops.fused.vector_loops import copy, fill, sum_blocks, sums_around
 
@@ -38,7 +47,7 @@ def _values_per_group(options):
     return options.group_size * options.spatial * (options.batch if options.across_batch else 1)
 
 
-@compiled
+@uncached  # numba can load a generator from the cache, but not compile a caller with it
 def _planes(group, options):
     """Yield the planes of a group: some channels of a sample, or the same ones of every sample."""
     for sample in range(options.batch if options.across_batch else 1):

@@ -43,7 +43,7 @@ def compiled(function: Function) -> Function:
 
 
 def uncached(function: Function) -> Function:
-    """Compile a function that is made by another function, which numba cannot cache; its cached callers include it."""
+    """Compile a function that numba cannot cache, made by another function or a generator; cached callers include it."""
     loop: Function = numba.njit(function, **OPTIONS, no_cpython_wrapper=True)
     return loop
 
