@@ -4,6 +4,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { call, follow } from "../../api";
 import { CodeText } from "../../components/code-text";
 import { ErrorBox } from "../../components/error-box";
+import { useAction } from "../../components/use-action";
 import { useResult } from "../../components/use-result";
 import { t } from "../../i18n";
 import type { Claim, JobProgress } from "./types";
@@ -13,6 +14,7 @@ export function ClaimPanel({ name, onChange }: { name: string; onChange: () => v
   const claim = useResult<Claim>("lab/claim", request);
   const job = useSignal<JobProgress | null>(null);
   const error = useSignal<unknown>(null);
+  const action = useAction();
   const watching = useSignal(0);
   const { data } = claim.value;
   const panel = useRef<HTMLElement>(null);
@@ -35,16 +37,15 @@ export function ClaimPanel({ name, onChange }: { name: string; onChange: () => v
   }, [watching.value, data?.running]);
 
   const act = (endpoint: string) =>
-    call(endpoint, { name })
-      .then(() => {
-        error.value = null;
-        if (endpoint === "lab/run") watching.value++;
-      })
-      .catch((problem: unknown) => (error.value = problem));
+    action.run(async () => {
+      await call(endpoint, { name });
+      error.value = null;
+      if (endpoint === "lab/run") watching.value++;
+    });
   const running = job.value?.status === "running";
   return (
     <article class="panel sticky claim" ref={panel}>
-      <ErrorBox error={claim.value.error ?? error.value} />
+      <ErrorBox error={claim.value.error ?? error.value ?? action.error} retry={action.retry} />
       {data && (
         <>
           <h2>

@@ -58,9 +58,9 @@ export default function PlaygroundView() {
             </label>
           </PromptForm>
           <div class={second.value ? "columns two" : "columns"}>
-            <ModelPanel models={data} choice={first.value} onChoice={(choice) => (first.value = choice)} go={go.value} onEnd={ended} />
+            <ModelPanel models={data} choice={first.value} onChoice={(choice) => (first.value = choice)} go={go.value} onEnd={ended} onRetry={start} />
             {second.value && (
-              <ModelPanel models={data} choice={second.value} onChoice={(choice) => (second.value = choice)} go={go.value} onEnd={ended} />
+              <ModelPanel models={data} choice={second.value} onChoice={(choice) => (second.value = choice)} go={go.value} onEnd={ended} onRetry={start} />
             )}
           </div>
         </div>

@@ -36,7 +36,8 @@ export default function RunsView() {
     try {
       list.value = await call<RunList>("runs/list");
       error.value = null;
-      const names = list.value.runs.map((run) => run.name);
+      const starting = list.value.starting.filter((job) => job.status === "running");
+      const names = [...starting, ...list.value.runs].map((one) => one.name); // the newest first
       const wanted = open.value ?? opened() ?? names[0] ?? null;
       if (open.value === null && wanted !== null) open.value = wanted;
     } catch (problem) {
