@@ -4,6 +4,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { call, follow } from "../../api";
 import { CodeText } from "../../components/code-text";
 import { ErrorBox } from "../../components/error-box";
+import { bringIntoView } from "../../components/narrow";
 import { useAction } from "../../components/use-action";
 import { useResult } from "../../components/use-result";
 import { t } from "../../i18n";
@@ -19,9 +20,7 @@ export function ClaimPanel({ name, onChange }: { name: string; onChange: () => v
   const { data } = claim.value;
   const panel = useRef<HTMLElement>(null);
 
-  useEffect(() => {
-    if (matchMedia("(max-width: 900px)").matches) panel.current!.scrollIntoView(); // it is below the list there
-  }, []);
+  useEffect(() => bringIntoView(panel.current), []);
   useEffect(() => {
     if (!watching.value && !data?.running) return undefined;
     const abort = new AbortController();
@@ -45,6 +44,9 @@ export function ClaimPanel({ name, onChange }: { name: string; onChange: () => v
   const running = job.value?.status === "running";
   return (
     <article class="panel sticky claim" ref={panel}>
+      <a class="back" href="#lab">
+        ← {t("lab.back")}
+      </a>
       <ErrorBox error={claim.value.error ?? error.value ?? action.error} retry={action.retry} />
       {data && (
         <>
@@ -78,21 +80,17 @@ export function ClaimPanel({ name, onChange }: { name: string; onChange: () => v
             <div key={i} class="claim-chart" dangerouslySetInnerHTML={{ __html: chart }} />
           ))}
           {data.answers.length > 0 && (
-            <div class="scroll" tabIndex={0} role="region" aria-label={t("lab.answers")}>
-              <table>
-                <tbody>
-                  {data.answers.map((one, i) => (
-                    <tr key={i}>
-                      <th scope="row">
-                        <CodeText text={one.question} />
-                      </th>
-                      <td class="number">{one.interval}</td>
-                      <td class={`verdict ${one.verdict}`}>{one.verdict}</td>
-                    </tr>
-                  ))}
-                </tbody>
-              </table>
-            </div>
+            <ul class="answers" aria-label={t("lab.answers")}>
+              {data.answers.map((one, i) => (
+                <li key={i}>
+                  <span class="question">
+                    <CodeText text={one.question} />
+                  </span>
+                  <span class="number">{one.interval}</span>
+                  <span class={`verdict ${one.verdict}`}>{one.verdict}</span>
+                </li>
+              ))}
+            </ul>
           )}
           <dl class="texts">
             {(["design", "rule", "source"] as const).map((part) => (

@@ -2,6 +2,7 @@
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect } from "preact/hooks";
+import { addressOf } from "../../address";
 import { ApiError, call } from "../../api";
 import { Chart } from "../../components/chart";
 import { ErrorBox } from "../../components/error-box";
@@ -138,7 +139,7 @@ function Actions({ run, onChange }: { run: RunSummary; onChange: () => void }) {
           {t("runs.extend")}
         </button>
         <a href={`report/${encodeURIComponent(run.name)}`} target="_blank" rel="noopener">{t("runs.report")}</a>
-        <a href={`#playground/${encodeURIComponent(run.name)}`}>{t("runs.generate")}</a>
+        <a href={addressOf("playground", run.name)}>{t("runs.generate")}</a>
       </div>
       {problem}
     </>

@@ -1,8 +1,10 @@
 /** X-rays of runs, presets and saved records: what is wrong, the signal in every layer, and two of them compared. */
 import "./xray.css";
 import { useSignal } from "@preact/signals";
+import { useRef } from "preact/hooks";
 import { call, upload } from "../../api";
 import { ErrorBox } from "../../components/error-box";
+import { bringIntoView } from "../../components/narrow";
 import { TargetSelect } from "../../components/target-select";
 import { useAction } from "../../components/use-action";
 import { useResult } from "../../components/use-result";
@@ -18,6 +20,7 @@ export default function XrayView() {
   const taken = useSignal<Xray[]>([]);
   const opened = useSignal<string | null>(null);
   const action = useAction();
+  const records = useRef<HTMLDivElement>(null);
   const diff = useSignal<XrayDiff | null>(null);
   const { presets = [], runs = [] } = options.value.data ?? {};
   const chosen = target.value || (runs[0] !== undefined ? `run:${runs[0]}` : (presets[0] ?? ""));
@@ -29,6 +32,7 @@ export default function XrayView() {
       taken.value = [...taken.value, found].slice(-8);
       opened.value = found.key;
       diff.value = null; // it compared another one
+      requestAnimationFrame(() => bringIntoView(records.current));
     });
   const compare = (other: string) =>
     action.run(async () => {
@@ -68,7 +72,7 @@ export default function XrayView() {
       </div>
       <ErrorBox error={action.error} retry={action.retry} />
       {taken.value.length > 0 && (
-        <div class="row records">
+        <div class="row records" ref={records}>
           <label class="field">
             {t("xray.shown")}
             <select
