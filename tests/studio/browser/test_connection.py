@@ -47,5 +47,5 @@ def test_the_form_for_a_new_run_fills_when_the_connection_is_back(studio_page: A
     studio_page.route("**/api/runs/options", lambda route: route.abort(), times=1)
     open_tab(studio_page, "runs")
     studio_page.get_by_text("New run").click()
-    expect(studio_page.get_by_label("Recipe").locator("option")).to_have_count(2)
+    expect(studio_page.locator(".start select").first.locator("option")).to_have_count(2)
     expect(studio_page.get_by_role("button", name="Start training")).to_be_enabled()
