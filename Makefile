@@ -21,7 +21,7 @@ checks=$$(mktemp); $(MAKE) --no-print-directory lint types >$$checks 2>&1 & besi
 $(1); tests=$$?; wait $$beside; others=$$?; cat $$checks; rm -f $$checks; exit $$((tests > others ? tests : others))
 endef
 
-.PHONY: help train studio tour page try-page test test-all fuzz mutants lab bench lint types format clean
+.PHONY: help train studio tour page try-page test test-all fuzz mutants lab bench images lint types format clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -54,6 +54,12 @@ lab: $(DEV)  ## run all claims (15 minutes) and write docs/lab; BUDGET=full take
 
 bench: $(DEV)  ## benchmarks, into docs/performance.md; NANOGPT=CHECKOUT TEXT=FILE for all of them
 	@$(BIN)/python benchmarks/report.py $(if $(NANOGPT),--nanogpt $(NANOGPT)) $(if $(TEXT),--text $(TEXT))
+
+images: $(DEV) $(PAGE)  ## train a default run, and write the images of README.md and docs/studio.md, and docs/demo
+	@rm -rf build/images
+	@$(BIN)/python examples/training_image.py docs/images/training.svg build/images/stories
+	@$(BIN)/normscope export build/images/stories --to html --out docs/demo/stories.html
+	@$(BIN)/python -m tests.studio.screenshots build/images
 
 lint: $(DEV)  ## ruff
 	$(BIN)/ruff check .

@@ -1,6 +1,8 @@
 """Render the README's image of the live display, shortly before the end of the default run.
 
-.venv/bin/python examples/training_image.py docs/images/training.svg
+.venv/bin/python examples/training_image.py docs/images/training.svg [RUN]
+
+RUN is a new folder to keep the run in. `make images` makes the other images from it too.
 """
 
 import io
@@ -9,6 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import msgspec
 from rich.console import Console
 from rich.terminal_theme import DIMMED_MONOKAI
 
@@ -34,7 +37,7 @@ class PanelRecorder:
 
     def on_event(self, event: RunEvent) -> None:
         if isinstance(event, StartedEvent):
-            event = StartedEvent(**{**vars(event), "folder": "runs/stories"})
+            event = msgspec.structs.replace(event, folder="runs/stories")
         self._progress.on_event(event)
         if isinstance(event, StepEvent) and not self.svg and event.step >= FRACTION * self._progress.steps:
             console = Console(record=True, width=WIDTH, height=HEIGHT, file=io.StringIO(), force_terminal=True)
@@ -45,13 +48,13 @@ class PanelRecorder:
         pass
 
 
-def main(target: Path) -> None:
+def main(target: Path, run: Path | None = None) -> None:
     recorder = PanelRecorder()
     with tempfile.TemporaryDirectory() as folder:
-        train_run(create_run(folder, [], recipe("dial")), [recorder])
+        train_run(create_run(run or folder, [], recipe("dial")), [recorder])
     # Remove web fonts: the image must not load anything.
     write_atomically(target, re.sub(r"@font-face \{.*?\n    \}\n", "", recorder.svg, flags=re.DOTALL))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(*map(Path, sys.argv[1:]))

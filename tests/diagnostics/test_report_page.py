@@ -15,6 +15,7 @@ from normscope.diagnostics.record import ModuleRecord, XrayRecord
 from normscope.diagnostics.report.page import xray_page
 from normscope.diagnostics.report.signal_path import signal_path, subsample
 from normscope.errors import ConfigError
+from normscope.render.chart_panels import shared_x_scale
 from tests.diagnostics.made_records import findings, plain, seen, signal, strange_records, transformer, weight
 
 seeded = settings(derandomize=True, deadline=None, max_examples=40)
@@ -99,6 +100,35 @@ def test_every_finding_is_there_and_leads_to_its_module() -> None:
     assert sorted(flags) == [("f0", "warning"), ("f1", "warning"), ("f2", "error")]
 
 
+def test_a_flag_stands_at_the_dot_that_shows_its_module() -> None:
+    """A module of a branch: where the branch is added. A block or the model: its output, not the dot before it."""
+    record = transformer(depth=2)
+    titles = [point.title for point in signal_path(record)]
+    shown = {
+        "": "head",
+        "embedding": "embedding",
+        "blocks.0": "blocks.0 + mlp",
+        "blocks.0.norm": "blocks.0 + attention",
+        "blocks.1.attention": "blocks.1 + attention",
+        "blocks.1.relu()": "blocks.1 + mlp",
+    }
+    x = shared_x_scale(len(titles))
+    for module, title in shown.items():
+        html = xray_page(record, [replace(findings()[0], module=module)])
+        flag = re.search(r'<line x1="([\d.]+)" x2="\1"[^>]*/><circle cx="\1"', html)
+        assert flag is not None
+        assert float(flag[1]) == pytest.approx(x.position(titles.index(title)), abs=0.1), module
+
+
+def test_close_dots_share_a_flag_with_a_pole_to_each() -> None:
+    record = plain(*[1.0] * 200)
+    html = xray_page(record, [replace(findings()[0], module=name) for name in ("20", "21")])
+    ((poles, flag),) = re.findall(r'<g class="flag[^>]*><title>[^<]*</title>(.*?)<circle cx="([\d.]+)"', html)
+    feet = re.findall(r'x2="([\d.]+)"', poles)
+    x = shared_x_scale(200)
+    assert [float(flag), *map(float, feet)] == pytest.approx([x.position(i) for i in (20, 20, 21)], abs=0.1)
+
+
 def test_the_verdict_is_one_sentence_on_top() -> None:
     text = Page(xray_page(transformer(), findings())).text
     assert "1 error and 2 warnings. Most severe: makes numbers that are not finite." in text
@@ -129,7 +159,7 @@ def test_the_points_of_another_model_are_its_layers_in_order() -> None:
 
 def test_some_of_many_points_have_both_ends_and_what_is_named() -> None:
     points = signal_path(plain(*(float(i + 1) for i in range(500))))
-    chosen = subsample(points, 40, keep=[123.0])
+    chosen = subsample(points, 40, keep=[123])
     assert len(chosen) <= 40
     assert {"0", "123", "499"} <= {point.label for point in chosen}
     assert [point.order for point in chosen] == sorted(point.order for point in chosen)

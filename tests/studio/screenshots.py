@@ -6,15 +6,12 @@ RUNS is a folder with a trained run "stories".
 """
 
 import argparse
-import threading
 from pathlib import Path
 from typing import Any
 
-from normscope.studio.server import StudioServer
 from tests.browser import open_browser
-
-TABS = ("scope", "embedding", "block", "runs", "xray", "lab", "playground")
-HEIGHTS = {1280: 860, 390: 844}
+from tests.studio.browser.tabs import CONTENT, DESKTOP, PHONE
+from tests.studio.serving import serve
 
 
 def main() -> None:
@@ -24,24 +21,21 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("docs/images/studio"))
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    server = StudioServer(options.runs, options.lab)
-    threading.Thread(target=server.run, daemon=True).start()
-    with open_browser() as browser:
-        for width, height in HEIGHTS.items():
+    with serve(options.runs, options.lab) as server, open_browser() as browser:
+        for size in (DESKTOP, PHONE):
             for scheme in ("light", "dark"):
-                context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
+                context = browser.new_context(viewport=size, color_scheme=scheme)
                 page = context.new_page()
                 page.set_default_timeout(60_000)
                 page.goto(server.address)
-                for tab in TABS:
+                for tab in CONTENT:
                     page.click(f'nav a[href="#{tab}"]')
                     page.wait_for_selector("main h1")
                     show(page, tab)
                     page.wait_for_timeout(700)
-                    page.screenshot(path=options.out / f"{tab}-{width}-{scheme}.png")
-                    print(tab, width, scheme, flush=True)
+                    page.screenshot(path=options.out / f"{tab}-{size['width']}-{scheme}.png")
+                    print(tab, size["width"], scheme, flush=True)
                 context.close()
-    server.stop()
 
 
 def show(page: Any, tab: str) -> None:
@@ -53,12 +47,14 @@ def show(page: Any, tab: str) -> None:
     elif tab == "xray":
         page.wait_for_selector("button.primary:enabled")
         page.click("button.primary")
-        page.wait_for_selector(".findings", state="attached")
+        page.wait_for_selector(".modules")
     elif tab == "lab":
         page.locator(".claims button").nth(2).click()
         page.wait_for_selector(".claim h2")
     elif tab == "playground":
-        page.get_by_role("button", name="Generate").first.click()
+        page.locator(".prompt-form button.primary").click()
+        page.wait_for_selector(".lens table")
+        page.wait_for_selector(".heads canvas")
     page.wait_for_load_state("networkidle")
 
 

@@ -15,7 +15,14 @@ RUN = Path(__file__).parents[1] / "runs" / "fixtures" / "run-0.1.0"
 def running_studio(folder: Path) -> Iterator[StudioServer]:
     """Serve a folder that contains the run "small"."""
     shutil.copytree(RUN, folder / "small")
-    server = StudioServer(folder, folder / "lab")
+    with serve(folder, folder / "lab") as server:
+        yield server
+
+
+@contextmanager
+def serve(runs: Path, lab: Path = Path("docs/lab")) -> Iterator[StudioServer]:
+    """Serve a folder of runs, and results of the lab."""
+    server = StudioServer(runs, lab)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     try:

@@ -18,10 +18,11 @@ from normscope.runs.follow_metrics import MetricsPosition, read_new_metrics
 from normscope.runs.list_runs import RunSummary
 from normscope.runs.metrics_file import MetricsFile, read_metrics
 from normscope.runs.run import Run
+from normscope.storage.lock import locked
 from normscope.studio import jobs, uploads
 from normscope.studio.endpoints import NoArguments, encode
 from normscope.studio.state import StudioState
-from normscope.studio.views import runs
+from normscope.studio.views import block, embedding, playground, runs, xray
 from normscope.studio.views.runs import (
     FollowRequest,
     RecipeRequest,
@@ -68,6 +69,21 @@ def test_the_list_has_runs_and_damaged_ones_but_no_links(copied: StudioState) ->
     }
 
 
+def test_the_newest_run_comes_first_everywhere(copied: StudioState) -> None:
+    """By the last change of any of its files. Runs in training come before all others, by name."""
+    for name, hours in (("new", 3), ("older", 1), ("now", 0), ("also-now", 2)):
+        shutil.copytree(copied.runs / "small", copied.runs / name)
+        for path in (copied.runs / name).rglob("*"):
+            os.utime(path, (2e9, 2e9 + 3600 * hours))
+    options = [view.options(copied, NoArguments())["runs"] for view in (block, xray)]
+    lists = [*options, embedding.tokenizers(copied, NoArguments())["runs"]]
+    lists.append([model["name"] for model in playground.models(copied, NoArguments())["models"]])
+    assert lists == 4 * [["new", "also-now", "older", "now", "small"]]
+    with locked(copied.runs / "now"), locked(copied.runs / "also-now"):
+        listed = runs.list_all(copied, NoArguments())["runs"]
+    assert [run["name"] for run in listed] == ["also-now", "now", "new", "older", "small"]
+
+
 def test_the_list_sends_no_paths_and_leaves_out_names_that_are_not_unicode(copied: StudioState) -> None:
     shutil.copytree(copied.runs / "small", os.fsdecode(os.fsencode(copied.runs) + b"/\xff"))
     (item,) = runs.follow(copied, FollowRequest("small"))
@@ -101,11 +117,22 @@ def test_details_options_and_plans(studio: StudioState) -> None:
     assert details["model"].startswith("GPT of 2 blocks, width 16, 2 heads, context 16")
     options = runs.options(studio, NoArguments())
     assert {one["name"] for one in options["recipes"]} == {"dial", "sprint"}
-    small, large = (runs.plan(studio, RecipeRequest("dial", depth)) for depth in (2, 4))
+    small, large = (runs.plan(studio, RecipeRequest(depth=depth)) for depth in (2, 4))
     assert (small["width"], large["width"]) == (64, 128)
     assert small["parameters"] < large["parameters"]
     with pytest.raises(ConfigError, match="recipe"):
-        runs.plan(studio, RecipeRequest("stew"))
+        runs.plan(studio, RecipeRequest(recipe="stew"))
+
+
+def test_the_tokenizer_of_a_plan(studio: StudioState) -> None:
+    assert runs.options(studio, NoArguments())["tokenizers"] == ["auto", "characters", "bytes", "bpe"]
+    by_size, in_bytes = (
+        runs.plan(studio, RecipeRequest(**one)) for one in ({"vocab_size": 512}, {"tokenizer": "bytes"})
+    )
+    assert [(plan["tokenizer"], plan["vocab_size"]) for plan in (by_size, in_bytes)] == [("bpe", 512), ("bytes", 257)]
+    assert in_bytes["parameters"] < by_size["parameters"]
+    with pytest.raises(ConfigError, match="fixed vocabulary"):
+        runs.plan(studio, RecipeRequest(tokenizer="characters", vocab_size=512))
 
 
 def test_following_a_finished_run_gives_all_events_and_ends(studio: StudioState) -> None:
@@ -149,15 +176,24 @@ def test_lone_surrogates_in_a_sample_are_replaced(copied: StudioState) -> None:
 
 def test_start_gives_every_setting_as_one_argument(copied: StudioState) -> None:
     fake = copied.jobs = FakeJobs()
-    runs.start(copied, StartRequest("new", depth=2, steps=10, matrix_lr=0.01, prompt="--out=/tmp/x"))
+    runs.start(
+        copied, StartRequest(name="new", depth=2, tokenizer="bytes", steps=10, matrix_lr=0.01, prompt="--out=/x")
+    )
     (arguments,) = fake.started
     assert arguments[:3] == ["train", f"--out={copied.runs / 'new'}", "--recipe=dial"]
-    assert arguments[3:] == ["--depth=2", "--steps=10", "--matrix-lr=0.01", "--prompt=--out=/tmp/x"]
+    assert arguments[3:] == ["--depth=2", "--tokenizer=bytes", "--steps=10", "--matrix-lr=0.01", "--prompt=--out=/x"]
     for name, words in (("small", "already a folder"), ("uploads", "already a folder")):
         with pytest.raises(ConfigError, match=words):
-            runs.start(copied, StartRequest(name))
+            runs.start(copied, StartRequest(name=name))
     with pytest.raises(ConfigError, match="no longer there"):
-        runs.start(copied, StartRequest("new", text="text-0123456789abcdef.txt"))
+        runs.start(copied, StartRequest(name="new", text="text-0123456789abcdef.txt"))
+
+
+def test_settings_that_cannot_work_are_refused_before_a_process_starts(copied: StudioState) -> None:
+    fake = copied.jobs = FakeJobs()
+    with pytest.raises(ConfigError, match="fix: a smaller --depth"):
+        runs.start(copied, StartRequest(name="new", depth=200))
+    assert not fake.started
 
 
 def test_resume_refuses_what_has_no_effect(studio: StudioState, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +235,7 @@ def test_a_run_is_extended_and_stopped_in_a_process_of_its_own(copied: StudioSta
 @pytest.mark.usefixtures("torch_kernels")
 def test_the_output_of_a_run_that_fails_is_shown(copied: StudioState) -> None:
     stored = uploads.store(copied, b"too short")
-    runs.start(copied, StartRequest("new", text=stored["name"], depth=1))
+    runs.start(copied, StartRequest(name="new", text=stored["name"], depth=1))
     items = [item for item in runs.follow(copied, FollowRequest("new")) if "job" in item]
     assert (items[-1]["job"]["status"], items[-1]["training"]) == ("failed", False)
     assert "error: " in items[-1]["job"]["output"]
@@ -256,6 +292,7 @@ def test_the_report_is_a_page_without_the_rights_of_the_studio(client: TestClien
         {"name": "a", "steps": 0},
         {"name": "a", "depth": 10**9},
         {"name": "a", "lr": -1},
+        {"name": "a", "tokenizer": "/tmp/tokenizer.json"},
         {"name": "a", "out": "/tmp/x"},
     ],
     ids=str,

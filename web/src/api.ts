@@ -18,6 +18,14 @@ export class ApiError extends Error {
   }
 }
 
+/** The server could not be reached, or stopped answering. */
+export class ConnectionError extends Error {}
+
+function lost(problem: unknown): ConnectionError {
+  connected.value = false;
+  return new ConnectionError(String(problem), { cause: problem });
+}
+
 interface Described {
   error: { message: string; fix?: string; span?: [number, number] };
 }
@@ -29,8 +37,7 @@ async function post(name: string, type: string, body: BodyInit, abort?: AbortSig
   try {
     response = await fetch(`api/${name}`, { method: "POST", headers: { "Content-Type": type }, body, signal: abort });
   } catch (problem) {
-    if (!abort?.aborted) connected.value = false;
-    throw problem;
+    throw abort?.aborted ? problem : lost(problem);
   }
   connected.value = true;
   if (!response.ok) {
@@ -82,8 +89,7 @@ export async function* stream<Item>(name: string, request: unknown, abort: Abort
       }
     }
   } catch (problem) {
-    if (!abort.aborted && !(problem instanceof ApiError)) connected.value = false;
-    throw problem;
+    throw abort.aborted || problem instanceof ApiError ? problem : lost(problem);
   } finally {
     reader.cancel().catch(() => undefined);
   }

@@ -1,7 +1,7 @@
 /** The frame of the page: tabs, language and theme, and the tab that is open. */
 import { signal } from "@preact/signals";
 import type { ComponentType } from "preact";
-import { useEffect } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import { connected } from "./api";
 import { ErrorBox } from "./components/error-box";
 import { Preferences } from "./components/preferences";
@@ -28,6 +28,11 @@ const tab = signal(opened());
 addEventListener("hashchange", () => (tab.value = opened()));
 
 export function Shell() {
+  const nav = useRef<HTMLElement>(null);
+  useEffect(() => {
+    const row = nav.current!, link = row.querySelector<HTMLElement>("[aria-current]")!;
+    row.scrollLeft = link.offsetLeft - row.offsetLeft - (row.clientWidth - link.offsetWidth) / 2; // a phone shows a part of the tabs
+  }, [tab.value, language.value]);
   return (
     <>
       <a class="skip" href="#main" onClick={(event) => (event.preventDefault(), document.getElementById("main")?.focus())}>
@@ -37,7 +42,7 @@ export function Shell() {
         <strong class="brand">
           norm<span>[</span>scope<span>]</span>
         </strong>
-        <nav aria-label={t("shell.tabs")}>
+        <nav ref={nav} aria-label={t("shell.tabs")}>
           {NAMES.map((name) => (
             <a key={name} href={`#${name}`} aria-current={tab.value === name ? "page" : undefined}>
               {t(`tab.${name}` as MessageKey)}

@@ -1,7 +1,7 @@
 """List the runs in a folder: the function behind `normscope runs`."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -69,7 +69,7 @@ def summarize(folder: Path) -> RunSummary:
     run = Run.open(folder)
     last = run.checkpoints.last()
     files = list(_files(folder))
-    modified = datetime.fromtimestamp(max((file.st_mtime for file in files), default=0.0)).astimezone()
+    modified = datetime.fromtimestamp(_last_change(files)).astimezone()
     return RunSummary(
         path=str(folder),
         status="training" if is_locked(folder) else "done" if run.is_done() else "stopped",
@@ -82,6 +82,15 @@ def summarize(folder: Path) -> RunSummary:
         bytes=sum(file.st_size for file in files),
         modified=modified.isoformat("T", "seconds"),
     )
+
+
+def last_activity(folder: Path) -> float:
+    """Time of the last change of any file of a run, in seconds since 1970."""
+    return _last_change(_files(folder))
+
+
+def _last_change(files: Iterable[os.stat_result]) -> float:
+    return max((file.st_mtime for file in files), default=0.0)
 
 
 def _files(folder: Path) -> Iterator[os.stat_result]:

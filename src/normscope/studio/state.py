@@ -9,7 +9,7 @@ from normscope.data.tokenizers import Tokenizer
 from normscope.errors import ConfigError
 from normscope.lab.results.folders import DEFAULT_FOLDER
 from normscope.models.gpt import GPT
-from normscope.runs.list_runs import RunSummary
+from normscope.runs.list_runs import RunSummary, last_activity
 from normscope.runs.run import Run, is_run
 from normscope.studio.jobs import Jobs
 from normscope.studio.xray_records import XrayRecords
@@ -48,8 +48,8 @@ class StudioState:
         return known[name]
 
     def run_names(self) -> list[str]:
-        """The names of all runs."""
-        return [path.name for path in self.run_folders()]
+        """The names of all runs, the newest first."""
+        return [path.name for path in self.newest_folders()]
 
     def load(self, name: str, checkpoint: str | int = "best") -> tuple[GPT, Tokenizer]:
         """The model of a run and its tokenizer; the last few stay in memory."""
@@ -86,6 +86,10 @@ class StudioState:
             return []
         found = (path for path in self.runs.iterdir() if _is_unicode(path.name) and not path.is_symlink())
         return sorted(path for path in found if is_run(path))
+
+    def newest_folders(self) -> list[Path]:
+        """The folders of all runs, by their last activity: where the page chooses a run, it chooses the first."""
+        return sorted(self.run_folders(), key=last_activity, reverse=True)
 
 
 def _key(run: Run, step: int) -> tuple[Path, int, int]:

@@ -66,14 +66,8 @@ def create_run(
             "vocab_size cannot be set here: it comes from the tokenizer\nfix: --tokenizer or --vocab-size"
         )
     settings = {**recipe.model, **(model or {})}
-    check_setting_names("the training", train or {}, TrainConfig)
     # Validate everything possible before tokenizing, which may take hours.
-    training = TrainConfig(**{**recipe.train, **(train or {})})
-    device = resolve_device(training.device)
-    choose_precision(training.precision, device)
-    check_compile(training.compile, device)
-    preset(recipe.preset, **settings)
-    check_memory(preset(recipe.preset, **{**settings, "vocab_size": 1}), training)  # vocab_size is not known yet
+    training = check_settings(recipe, model, train)
     check_no_run(folder)
     with _locked_new_folder(folder):
         options = {"column": column, "val_fraction": val_fraction, "allow_special": allow_special}
@@ -89,6 +83,19 @@ def create_run(
         Batches(corpus.train, config.model.context, training.batch, training.seed)  # raises if the text is too short
         windows(corpus.validation, config.model.context, training.batch)
         return Run.create(folder, config, corpus.folder / TOKENIZER_NAME)
+
+
+def check_settings(recipe: Recipe, model: Mapping[str, Any] | None, train: Mapping[str, Any] | None) -> TrainConfig:
+    """Check the settings of a new run, as far as possible without its text, and return those of the training."""
+    check_setting_names("the training", train or {}, TrainConfig)
+    training = TrainConfig(**{**recipe.train, **(train or {})})
+    device = resolve_device(training.device)
+    choose_precision(training.precision, device)
+    check_compile(training.compile, device)
+    settings = {**recipe.model, **(model or {})}
+    preset(recipe.preset, **settings)
+    check_memory(preset(recipe.preset, **{**settings, "vocab_size": 1}), training)  # vocab_size is not known yet
+    return training
 
 
 @contextmanager

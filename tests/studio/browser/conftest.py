@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from normscope.studio.server import StudioServer
+from tests.studio.browser.tabs import DESKTOP
 from tests.studio.serving import running_studio
-
-DESKTOP = {"width": 1280, "height": 860}
 
 
 @pytest.fixture(scope="session")

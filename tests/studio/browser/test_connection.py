@@ -29,3 +29,23 @@ def test_the_block_of_cells_loads_when_the_connection_is_back(new_page: Any) -> 
     open_tab(new_page, "scope")  # fails once more, then loads by itself
     expect(new_page.locator(".error")).to_have_count(0)
     expect(new_page.get_by_text(LOST)).to_be_hidden()
+
+
+def test_what_the_user_asked_for_without_a_connection_can_be_tried_again(studio_page: Any) -> None:
+    take = open_tab(studio_page, "xray").get_by_role("button", name="Take an x-ray")
+    expect(take).to_be_enabled()
+    studio_page.context.set_offline(True)
+    take.click()
+    expect(studio_page.get_by_role("alert")).to_contain_text("The server did not answer.")
+    studio_page.context.set_offline(False)
+    studio_page.get_by_role("button", name="Try again").click()
+    expect(studio_page.get_by_role("heading", name="Findings")).to_be_visible()
+    expect(studio_page.get_by_role("alert")).to_have_count(0)
+
+
+def test_the_form_for_a_new_run_fills_when_the_connection_is_back(studio_page: Any) -> None:
+    studio_page.route("**/api/runs/options", lambda route: route.abort(), times=1)
+    open_tab(studio_page, "runs")
+    studio_page.get_by_text("New run").click()
+    expect(studio_page.locator(".start select").first.locator("option")).to_have_count(2)
+    expect(studio_page.get_by_role("button", name="Start training")).to_be_enabled()

@@ -1,5 +1,6 @@
 """The tab Runs in a browser: a run that trains elsewhere, a lost connection, and a run started from the page."""
 
+import os
 import shutil
 from typing import Any
 
@@ -49,6 +50,36 @@ def test_a_run_that_trains_elsewhere_is_live_and_survives_a_lost_connection(
     assert "Training loss: 3.296 at step 1, 1.833 at step 6" in drawing.get_attribute("aria-label")
     samples = page.locator("section:has(.sample) input[type=range]")
     assert samples.get_attribute("max") == "1"  # two: what came before the connection broke is there once
+
+
+def test_the_newest_run_is_open_and_its_curves_are_toggled_by_keyboard(studio_page: Any, studio: StudioServer) -> None:
+    folder = studio.state.runs / "a-newer-one"
+    shutil.copytree(studio.state.runs / "small", folder)
+    os.utime(folder / "config.json", (4e9, 4e9))
+    try:
+        page = open_tab(studio_page, "runs")
+        page.get_by_role("heading", name="a-newer-one").wait_for()
+        curve = page.get_by_role("group", name="Lines of the chart").first.get_by_role("button", name="Validation loss")
+        drawing = page.locator(".plot canvas").first
+        page.wait_for_load_state("networkidle")
+        before = drawing.screenshot()
+        curve.press("Space")
+        assert curve.get_attribute("aria-pressed") == "false"
+        assert drawing.screenshot() != before
+        curve.press("Enter")
+        assert curve.get_attribute("aria-pressed") == "true"
+    finally:
+        shutil.rmtree(folder)
+
+
+def test_the_form_names_its_fields_in_errors(studio_page: Any) -> None:
+    page = open_tab(studio_page, "runs")
+    page.get_by_text("New run").click()
+    page.get_by_label("Tokenizer").select_option("bytes")
+    page.get_by_text("with a vocabulary of 257").wait_for()
+    page.get_by_label("Depth").fill("300")
+    page.get_by_role("button", name="Start training").click()
+    page.get_by_role("alert").get_by_text("a smaller “Depth”").wait_for()
 
 
 @pytest.mark.exhaustive

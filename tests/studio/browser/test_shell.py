@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.studio.browser.tabs import CONTENT, PHONE, check_page, open_tab
+from tests.studio.browser.tabs import CONTENT, PHONE, TOO_WIDE, check_page, open_tab
+from tests.studio.page_load import measure
 
 
 def test_every_tab_is_known(studio_page: Any) -> None:
@@ -51,19 +52,21 @@ def test_address_is_shared_without_the_token(studio_page: Any) -> None:
     assert "token" not in studio_page.url
 
 
+def test_every_tab_fits_a_phone_and_does_not_move_while_it_loads(studio_page: Any) -> None:
+    studio_page.set_viewport_size(PHONE)
+    address = studio_page.url.partition("#")[0]
+    for tab in CONTENT:
+        studio_page.goto(f"{address}?{tab}#{tab}")  # another address, so that the page is loaded again
+        assert measure(studio_page, tab).shift < 0.02, tab
+        assert studio_page.evaluate(TOO_WIDE) == 0, tab
+        link = studio_page.locator("nav a[aria-current]").bounding_box()
+        assert link["x"] >= 0, tab
+        assert link["x"] + link["width"] <= PHONE["width"], tab
+
+
 @pytest.mark.exhaustive
-def test_first_paint_and_layout(studio_page: Any) -> None:
-    """Nothing moves after the first paint."""
-    open_tab(studio_page, "scope")
-    studio_page.reload()
-    studio_page.wait_for_selector(CONTENT["scope"])
-    studio_page.wait_for_load_state("networkidle")
-    shift = studio_page.evaluate(
-        """() => new Promise((done) => {
-          let sum = 0;
-          new PerformanceObserver((list) => { for (const one of list.getEntries()) sum += one.value; })
-            .observe({ type: "layout-shift", buffered: true });
-          setTimeout(() => done(sum), 300);
-        })"""
-    )
-    assert shift < 0.01
+def test_nothing_moves_on_a_desktop(studio_page: Any) -> None:
+    for tab in CONTENT:
+        open_tab(studio_page, tab)
+        studio_page.reload()
+        assert measure(studio_page, tab).shift < 0.02, tab

@@ -1,9 +1,12 @@
-/** A line chart (uPlot): several series over a common x axis, with a text alternative. Drag to zoom, double-click to reset. */
+/** A line chart (uPlot): several series over a common x axis, with a legend and a text alternative. Drag to zoom,
+ * double-click to reset. */
+import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import "./chart.css";
 import { t } from "../i18n";
+import { ChartLegend } from "./chart-legend";
 import { formatNumber } from "./format";
 import { isDark, themeColor } from "./theme";
 
@@ -35,6 +38,9 @@ export function Chart(props: ChartProps) {
   const { title, series, logX = false, logY = false, categories, height = 260 } = props;
   const place = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
+  const hidden = useSignal<ReadonlySet<string>>(new Set());
+  /** The index of the x value that is pointed at. */
+  const pointed = useSignal<number | null>(null);
   // A new plot where anything but the numbers changes.
   const shape = JSON.stringify([
     series.map(({ label, color, dashed, points, faint }) => [label, color, dashed, points, faint]),
@@ -42,7 +48,9 @@ export function Chart(props: ChartProps) {
   ]);
   useEffect(() => {
     const target = place.current!;
-    const made = new uPlot(plotOptions(props, target.clientWidth, height), aligned(series, logX), target);
+    const options = plotOptions(props, hidden.value, target.clientWidth, height);
+    options.hooks = { setCursor: [({ cursor }) => (pointed.value = cursor.idx ?? null)] };
+    const made = new uPlot(options, aligned(series, logX), target);
     plot.current = made;
     const resized = new ResizeObserver(() => made.setSize({ width: target.clientWidth, height }));
     resized.observe(target);
@@ -50,16 +58,30 @@ export function Chart(props: ChartProps) {
   }, [shape]);
   const description = describe(props);
   useEffect(() => {
-    // Only the drawing is an image: the legend below it is text that can be clicked.
     const drawing = place.current!.querySelector(".u-wrap")!;
     drawing.setAttribute("role", "img");
     drawing.setAttribute("aria-label", description);
   }, [shape, description]);
   useEffect(() => plot.current?.setData(aligned(series, logX)), [series]);
+  const toggle = (label: string) => {
+    const others = new Set(hidden.value);
+    if (!others.delete(label)) others.add(label);
+    hidden.value = others;
+    plot.current!.setSeries(1 + series.findIndex((one) => one.label === label), { show: !others.has(label) });
+  };
+  const index = pointed.value, drawn = plot.current?.data;
+  const x = index === null ? undefined : drawn?.[0][index];
   return (
     <figure class="chart">
       <figcaption>{title}</figcaption>
-      <div class="plot" style={{ "--chart-height": `${height + 30}px` }} ref={place} />
+      <div class="plot" style={{ "--chart-height": `${height}px` }} ref={place} />
+      <ChartLegend
+        at={x === undefined ? "" : `${props.xLabel} ${categories?.[x] ?? x}`}
+        series={series}
+        values={series.map((_, i) => (index === null ? null : drawn?.[i + 1]?.[index]))}
+        hidden={hidden.value}
+        onToggle={toggle}
+      />
     </figure>
   );
 }
@@ -86,7 +108,8 @@ function aligned(series: readonly Series[], logX: boolean): uPlot.AlignedData {
   return uPlot.join(tables);
 }
 
-function plotOptions({ series, xLabel, yLabel, logX, logY, categories }: ChartProps, width: number, height: number): uPlot.Options {
+function plotOptions(props: ChartProps, hidden: ReadonlySet<string>, width: number, height: number): uPlot.Options {
+  const { series, xLabel, yLabel, logX, logY, categories } = props;
   const ink = themeColor("--faint"), edge = themeColor("--edge");
   const axis = { stroke: ink, grid: { stroke: edge, width: 1 }, ticks: { stroke: edge, width: 1 }, font: "12px system-ui", labelFont: "12px system-ui", labelSize: 18 };
   const name = (value: number) => categories?.[value] ?? "";
@@ -99,19 +122,19 @@ function plotOptions({ series, xLabel, yLabel, logX, logY, categories }: ChartPr
       { ...axis, label: yLabel, size: 64, values: (_: uPlot, marks: number[]) => marks.map((mark) => (mark === null ? "" : formatNumber(mark))) },
     ],
     series: [
-      { label: xLabel, value: (_, value) => (value === null ? "–" : categories ? name(value) : String(value)) },
+      {},
       ...series.map(({ label, color, dashed, points, faint }): uPlot.Series => ({
-        label,
+        show: !hidden.has(label),
         stroke: themeColor(color),
         alpha: faint ? 0.3 : 1,
         width: faint ? 1 : 2,
         dash: dashed ? [6, 4] : undefined,
         spanGaps: true,
         points: { show: Boolean(points), size: 6, fill: themeColor(color) },
-        value: (_, value) => formatNumber(value),
       })),
     ],
     padding: [10, categories ? 44 : 20, 0, 0],
+    legend: { show: false },
     cursor: { y: false, points: { size: 7 } },
   };
 }

@@ -9,7 +9,7 @@ interface Props {
 
 export function TargetSelect({ label, value, presets, runs, onChange }: Props) {
   return (
-    <label class="field">
+    <label class="field target">
       {label}
       <select value={value} onChange={(event) => onChange(event.currentTarget.value)}>
         <optgroup label={runs.label}>

@@ -1,6 +1,6 @@
 /** Ask the server whenever the request changes; a newer request cancels an older one. */
 import { useSignal, useSignalEffect, type ReadonlySignal } from "@preact/signals";
-import { ApiError, call, reconnections } from "../api";
+import { call, ConnectionError, reconnections } from "../api";
 
 export interface Result<T> {
   /** The last good answer, kept while a new one is on its way, so that nothing jumps. */
@@ -17,7 +17,7 @@ export function useResult<T>(name: string, request: ReadonlySignal<unknown>, del
   useSignalEffect(() => {
     const { error } = result.peek();
     // Only what did not reach the server: an error that the server explains would come again.
-    if (reconnections.value > 0 && error && !(error instanceof ApiError)) retries.value = reconnections.peek();
+    if (reconnections.value > 0 && error instanceof ConnectionError) retries.value = reconnections.peek();
   });
   useSignalEffect(() => {
     const asked = request.value;

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
+from typing import Literal, get_args
 
 from normscope.data.documents import TextStatistics
 from normscope.data.split import AssignedText
@@ -11,7 +12,8 @@ from normscope.data.tokenizers.load import load_tokenizer
 from normscope.errors import ConfigError
 
 AUTO = "auto"
-KINDS = (AUTO, "characters", "bytes", "bpe")
+TokenizerKind = Literal["auto", "characters", "bytes", "bpe"]
+KINDS: tuple[TokenizerKind, ...] = get_args(TokenizerKind)
 _SAMPLE = 2000
 
 BYTES_PER_TOKEN = 64

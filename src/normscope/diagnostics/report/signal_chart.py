@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from normscope.diagnostics.findings.finding import Finding
 from normscope.diagnostics.record import ModuleRecord, XrayRecord
-from normscope.diagnostics.report.signal_path import SignalPoint, position_of, signal_path, subsample
+from normscope.diagnostics.report.signal_path import SignalPoint, point_of, position_of, signal_path, subsample
 from normscope.diagnostics.tensor_stats import AttentionStats
 from normscope.render.axis_scale import Scale
 from normscope.render.chart import Chart, ChartLine
@@ -50,14 +50,14 @@ def draw_signal_chart(record: XrayRecord, findings: Sequence[Finding]) -> str:
     """Draw the chart as an HTML figure; "" if there is nothing to show. The findings are flagged in it."""
     everything = signal_path(record)
     orders = {module.name: module.order for module in record.ran}
-    known = [(i, orders.get(finding.module)) for i, finding in enumerate(findings)]
-    flagged = [(i, order) for i, order in known if order is not None]
-    points = subsample(everything, MAX_POINTS, [position_of(everything, order) for _, order in flagged])
+    known = [(i, finding.module, orders.get(finding.module)) for i, finding in enumerate(findings)]
+    flagged = [(i, name, order) for i, name, order in known if order is not None]
+    points = subsample(everything, MAX_POINTS, [point_of(everything, name, order) for _, name, order in flagged])
     if not points:
         return ""
     x = shared_x_scale(len(points))
     labels = [(point.label, point.block) for point in points]
-    flags = _flags([(i, position_of(points, order)) for i, order in flagged], findings, x)
+    flags = _flags([(i, point_of(points, name, order)) for i, name, order in flagged], findings, x)
     body, bottom = draw_panels(_panels(record, points), x, headroom=FLAG if flags else 0)
     layers = _attention(record, points)
     if layers:
@@ -217,21 +217,25 @@ def _columns(points: Sequence[SignalPoint], x: Scale, bottom: float) -> list[str
     return columns
 
 
-def _flags(flagged: Sequence[tuple[int, float]], findings: Sequence[Finding], x: Scale) -> list[str]:
-    """A flag for each point with findings; it links to the card of the most severe one."""
-    places: dict[float, list[int]] = {}
-    for i, place in flagged:
-        near = next((known for known in places if abs(x.position(known) - x.position(place)) < 18), place)
-        places.setdefault(near, []).append(i)
+def _flags(flagged: Sequence[tuple[int, int]], findings: Sequence[Finding], x: Scale) -> list[str]:
+    """A flag for each point with findings; it links to the card of the most severe one.
+
+    Points too close for flags of their own share one, with a pole to each of them.
+    """
+    groups: dict[int, list[tuple[int, int]]] = {}
+    for i, point in flagged:
+        near = next((known for known in groups if abs(x.position(known) - x.position(point)) < 18), point)
+        groups.setdefault(near, []).append((i, point))
     body, y = [], TITLE + 8
-    for place, found in places.items():
-        left = f"{x.position(max(place, -0.5)):.1f}"
-        words = "\n".join(one_line(f"{findings[i].severity}: {findings[i].title}") for i in found)
-        pole = element("line", x1=left, x2=left, y1=y + 8, y2=y + 16)
+    for first, group in groups.items():
+        left, found = f"{x.position(first):.1f}", [findings[i] for i, _ in group]
+        words = "\n".join(one_line(f"{finding.severity}: {finding.title}") for finding in found)
+        feet = dict.fromkeys(f"{x.position(point):.1f}" for _, point in group)
+        poles = [element("line", x1=left, x2=foot, y1=y + 8, y2=y + 16) for foot in feet]
         sign = text(float(left), y + 4, str(len(found)) if len(found) > 1 else "!", "middle")
-        parts = [element("title", escape(words)), pole, element("circle", cx=left, cy=y, r=8), sign]
-        flag = element("g", *parts, class_=f"flag {findings[found[0]].severity}")
-        body.append(element("a", flag, href=f"#f{found[0]}"))
+        parts = [element("title", escape(words)), *poles, element("circle", cx=left, cy=y, r=8), sign]
+        flag = element("g", *parts, class_=f"flag {found[0].severity}")
+        body.append(element("a", flag, href=f"#f{group[0][0]}"))
     return body
 
 

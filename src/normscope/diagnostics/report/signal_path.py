@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from normscope.diagnostics.module_names import outer_names
+from normscope.diagnostics.module_names import is_inside, outer_names
 from normscope.diagnostics.record import ModuleRecord, XrayRecord
 from normscope.diagnostics.tensor_stats import ResidualJoin, TensorStats
 
@@ -100,12 +100,34 @@ def position_of(points: Sequence[SignalPoint], order: float) -> float:
     return float(after) if after < len(orders) and orders[after] == order else after - 0.5
 
 
-def subsample(points: Sequence[SignalPoint], most: int, keep: Sequence[float] = ()) -> list[SignalPoint]:
+def point_of(points: Sequence[SignalPoint], name: str, order: float) -> int:
+    """Index of the point that shows what a module does.
+
+    A module that contains points is shown at its last one, where its output is. One within a branch is shown where the
+    branch is added, and any other at the next point.
+
+    >>> way = [("embedding", 1), ("blocks.0.attention.out", 4.5), ("blocks.0.mlp.down", 7.5), ("head", 9)]
+    >>> points = [SignalPoint(name, "", name, "Linear", order, 1.0, None) for name, order in way]
+    >>> modules = {"": 0, "blocks.0": 2, "blocks.0.attention.q": 3, "blocks.0.attention.dropout": 5, "blocks.0.mlp": 6}
+    >>> [points[point_of(points, name, order)].name for name, order in modules.items()]
+    ['head', 'blocks.0.mlp.down', 'blocks.0.attention.out', 'blocks.0.attention.out', 'blocks.0.mlp.down']
+    """
+    inside = [i for i, point in enumerate(points) if is_inside(point.name, name)]
+    if inside:
+        return inside[-1]
+    for outer in outer_names(name):
+        around = [i for i, point in enumerate(points) if is_inside(point.name, outer)]
+        if around:
+            return next((i for i in around if points[i].order >= order), around[-1])
+    return 0
+
+
+def subsample(points: Sequence[SignalPoint], most: int, keep: Sequence[int] = ()) -> list[SignalPoint]:
     """Up to `most` evenly spaced points, including the first, the last and, as far as they fit, those at `keep`."""
     if len(points) <= most:
         return list(points)
     wanted = {0, len(points) - 1}
-    wanted |= set(sorted({min(max(0, round(place)), len(points) - 1) for place in keep})[: most // 2])
+    wanted |= set(sorted(set(keep))[: most // 2])
     chosen = {round(i * (len(points) - 1) / (most - len(wanted) - 1)) for i in range(most - len(wanted))}
     return [points[i] for i in sorted(chosen | wanted)]
 

@@ -12,7 +12,7 @@ from normscope.diagnostics.findings.finding import SEVERITIES, Finding
 from normscope.diagnostics.record import XrayRecord
 from normscope.diagnostics.report import summary
 from normscope.diagnostics.report.module_tree import ModuleNode, build_tree, fold
-from normscope.diagnostics.report.signal_path import SignalPoint, position_of, rms_of, signal_path, subsample
+from normscope.diagnostics.report.signal_path import SignalPoint, point_of, rms_of, signal_path, subsample
 from normscope.diagnostics.tensor_stats import TensorStats
 from normscope.render import text_columns
 from normscope.render.console import SafeConsole
@@ -132,10 +132,10 @@ def _paragraph(name: str, words: str, width: int) -> Iterator[Text]:
 def _depth(record: XrayRecord, findings: Sequence[Finding], width: int, glyphs: Glyphs) -> Iterator[Text]:
     everything = signal_path(record)
     names = {finding.module for finding in findings if finding.module}
-    orders = [module.order for module in record.ran if module.name in names and module.order is not None]
-    points = subsample(everything, MAX_POINTS, [position_of(everything, order) for order in orders])
     if len(everything) < 2:
         return
+    found = [point_of(everything, module.name, module.order or 0) for module in record.ran if module.name in names]
+    points = subsample(everything, MAX_POINTS, found)
     joined = any(point.branch for point in points)
     room = width - 21 - (10 if joined else 0)  # left over by the numbers and spaces
     longest = max(cell_len(_place(point)) for point in points)

@@ -75,9 +75,9 @@ class LogitLensRequest(ModelRequest, forbid_unknown_fields=True, kw_only=True):
 
 
 def models(studio: StudioState, request: NoArguments) -> dict[str, Any]:
-    """The runs that have a checkpoint, and the default settings."""
+    """The runs that have a checkpoint, the newest first, and the default settings."""
     found = []
-    for folder in studio.run_folders():
+    for folder in studio.newest_folders():
         try:
             run = Run.open(folder)
             steps, best = run.checkpoints.steps(), run.checkpoints.best()

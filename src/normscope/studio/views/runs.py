@@ -15,6 +15,9 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from normscope.data.tokenizers import ByteTokenizer
+from normscope.data.tokenizers.base import MIN_VOCAB_SIZE
+from normscope.data.tokenizers.choose import KINDS, TokenizerKind, check_tokenizer_option
 from normscope.errors import ConfigError, FileError, NormscopeError
 from normscope.models.config_json import config_to_json
 from normscope.models.presets import PRESETS, preset
@@ -31,12 +34,15 @@ from normscope.studio.jobs import Job
 from normscope.studio.security import REPORT_POLICY
 from normscope.studio.state import UPLOADS, StudioState
 from normscope.studio.uploads import MAX_UPLOAD, UploadName, store, upload_path
-from normscope.training.recipes import RECIPES, recipe
+from normscope.training.create_run import check_settings
+from normscope.training.recipes import RECIPES, Recipe, recipe
 
 POLL_SECONDS = 0.25
 """How often a followed run is looked at."""
 HEARTBEAT_SECONDS = 1.0
 """Longest silence of a stream: a client that went away is noticed when something is sent."""
+
+PRINTABLE_ASCII = 95
 
 NewName = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9_-]{0,39}\Z")]
 Size = Annotated[int, Meta(ge=1, le=10_000_000)]
@@ -55,24 +61,24 @@ class FollowRequest(msgspec.Struct, forbid_unknown_fields=True):
     position: MetricsPosition = MetricsPosition()
 
 
-class RecipeRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """A recipe, for its settings."""
+class RecipeRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A recipe and what replaces its choices; None leaves them to the recipe."""
 
-    recipe: Annotated[str, Meta(max_length=40)]
+    recipe: Annotated[str, Meta(max_length=40)] = "dial"
     depth: Annotated[int, Meta(ge=1, le=MAX_BLOCKS)] | None = None
     preset: Annotated[str, Meta(max_length=40)] | None = None
+    tokenizer: TokenizerKind | None = None  # not the path of a file
+    vocab_size: Annotated[int, Meta(ge=MIN_VOCAB_SIZE, le=1_000_000)] | None = None
 
 
-class StartRequest(msgspec.Struct, forbid_unknown_fields=True):
+class StartRequest(RecipeRequest, forbid_unknown_fields=True, kw_only=True):
     """A run to start. None leaves a setting to the recipe, or the text to the built-in stories."""
 
     name: NewName
     text: UploadName | None = None
-    recipe: Annotated[str, Meta(max_length=40)] = "dial"
-    depth: Annotated[int, Meta(ge=1, le=MAX_BLOCKS)] | None = None
-    preset: Annotated[str, Meta(max_length=40)] | None = None
     steps: Size | None = None
     batch: Size | None = None
+    micro_batch: Size | None = None
     context: Size | None = None
     lr: Annotated[float, Meta(gt=0, le=1000)] | None = None
     matrix_lr: Annotated[float, Meta(gt=0, le=1000)] | None = None
@@ -88,9 +94,9 @@ class ResumeRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def list_all(studio: StudioState, request: NoArguments) -> dict[str, Any]:
-    """All runs, those that are being created, and the damaged ones."""
+    """All runs, the newest first; those that are being created; and the damaged ones."""
     runs, damaged = list[dict[str, Any]](), list[dict[str, Any]]()
-    for folder in studio.run_folders():
+    for folder in studio.newest_folders():
         try:
             job = studio.jobs.find("train", folder.name)
             # The folder's name instead of its path: the page needs no path of this machine.
@@ -99,6 +105,8 @@ def list_all(studio: StudioState, request: NoArguments) -> dict[str, Any]:
             )
         except NormscopeError as error:
             damaged.append({"name": folder.name, **describe(error)})
+    # Those in training by name: each is the newest in turn, and rows should not change places all the time.
+    runs.sort(key=lambda run: (False, run["name"]) if run["status"] == "training" else (True, ""))
     known = {run["name"] for run in (*runs, *damaged)}
     new = {job.subject: _job(job) for job in studio.jobs if job.kind == "train" and job.subject not in known}
     return {"runs": runs, "damaged": damaged, "starting": list(new.values())}
@@ -132,13 +140,13 @@ def details(studio: StudioState, request: RunRequest) -> dict[str, Any]:
 def options(studio: StudioState, request: NoArguments) -> dict[str, Any]:
     """What the form for a new run offers."""
     recipes = [{"name": name, "depth": depth} for name, (_, depth) in RECIPES.items()]
-    return {"recipes": recipes, "presets": list(PRESETS), "max_upload": MAX_UPLOAD}
+    return {"recipes": recipes, "presets": list(PRESETS), "tokenizers": list(KINDS), "max_upload": MAX_UPLOAD}
 
 
 def plan(studio: StudioState, request: RecipeRequest) -> dict[str, Any]:
     """The settings of a recipe, which a new run has unless others are given."""
-    chosen = recipe(request.recipe, request.depth, preset=request.preset)
-    config = preset(chosen.preset, **{"vocab_size": chosen.vocab_size, **chosen.model})
+    chosen = _recipe(request)
+    config = preset(chosen.preset, **{"vocab_size": _expected_vocab_size(chosen), **chosen.model})
     return {
         "preset": chosen.preset,
         "tokenizer": chosen.tokenizer,
@@ -152,14 +160,31 @@ def plan(studio: StudioState, request: RecipeRequest) -> dict[str, Any]:
     }
 
 
+def _recipe(request: RecipeRequest) -> Recipe:
+    """The recipe with what replaces its choices; raises if they don't go together."""
+    changes = {name: getattr(request, name) for name in ("preset", "tokenizer", "vocab_size")}
+    chosen = recipe(request.recipe, request.depth, **changes)
+    check_tokenizer_option(chosen.tokenizer, request.vocab_size)
+    return chosen
+
+
+def _expected_vocab_size(chosen: Recipe) -> int:
+    """The vocabulary size of a model whose text is not known yet."""
+    sizes = {"bytes": ByteTokenizer().vocab_size, "characters": PRINTABLE_ASCII + 1}  # and the end of a document
+    return sizes.get(chosen.tokenizer, chosen.vocab_size)
+
+
 def start(studio: StudioState, request: StartRequest) -> dict[str, Any]:
     """Train a new run in a process of its own."""
-    recipe(request.recipe, request.depth, preset=request.preset)  # raises if there is none
+    context = {} if request.context is None else {"context": request.context}
+    given = {name: getattr(request, name) for name in ("steps", "batch", "micro_batch", "lr", "matrix_lr", "seed")}
+    # What is wrong with the settings is said in the form, not in the output of a process.
+    check_settings(_recipe(request), context, {name: value for name, value in given.items() if value is not None})
     if request.name == UPLOADS or (studio.runs / request.name).exists():
         raise ConfigError(f"there is already a folder {request.name!r}\nfix: choose another name")
     # Every option is one argument, so that no value is taken for another option.
-    given = {name: getattr(request, name) for name in request.__struct_fields__ if name not in ("name", "text")}
-    arguments = [f"--{name.replace('_', '-')}={value}" for name, value in given.items() if value not in (None, "")]
+    options = {name: getattr(request, name) for name in request.__struct_fields__ if name not in ("name", "text")}
+    arguments = [f"--{name.replace('_', '-')}={value}" for name, value in options.items() if value not in (None, "")]
     texts = [] if request.text is None else [str(upload_path(studio, request.text))]
     studio.runs.mkdir(parents=True, exist_ok=True)
     job = studio.jobs.start("train", request.name, ["train", *texts, f"--out={studio.runs / request.name}", *arguments])

@@ -1,9 +1,11 @@
 /** The residual stream of a preset or a run: choose a part to see its formula, its code and its numbers on a token. */
 import "./block.css";
 import { useComputed, useSignal } from "@preact/signals";
+import { useRef } from "preact/hooks";
 import { Choice } from "../../components/choice";
 import { ErrorBox } from "../../components/error-box";
 import { IndexSelect } from "../../components/index-select";
+import { bringIntoView } from "../../components/narrow";
 import { TargetSelect } from "../../components/target-select";
 import { visible } from "../../components/tokens";
 import { useResult } from "../../components/use-result";
@@ -37,6 +39,14 @@ export default function BlockView() {
   const { data, error } = answer.value;
   const isRun = model.value.startsWith("run:");
   const shown = data?.parts.find((one) => one.name === part.value) ?? data?.parts[0];
+  const details = useRef<HTMLDivElement>(null);
+  /** Where the page was when a part of the drawing was chosen. */
+  const from = useRef(0);
+  const select = (name: string) => {
+    part.value = name;
+    from.current = scrollY;
+    bringIntoView(details.current);
+  };
   const choose = (name: string) => {
     model.value = name;
     settings.value = {};
@@ -103,8 +113,11 @@ export default function BlockView() {
             />
           </div>
           <div class="halves">
-            <Diagram svg={data.svg} selected={shown?.name ?? ""} onSelect={(name) => (part.value = name)} />
-            <div class="panel sticky">
+            <Diagram svg={data.svg} selected={shown?.name ?? ""} onSelect={select} />
+            <div class="panel sticky part" ref={details}>
+              <a class="back" href="#block" onClick={(event) => (event.preventDefault(), scrollTo({ top: from.current }))}>
+                ↑ {t("block.back")}
+              </a>
               <label class="field">
                 {t("block.part")}
                 <select value={shown?.name} onChange={(event) => (part.value = event.currentTarget.value)}>

@@ -9,7 +9,7 @@ export function PartDetails({ part }: { part: Part }) {
       <h2 class="part-name">
         {part.name || t("block.whole")} <span class="faint">{part.kind}</span>
       </h2>
-      {part.formula && <pre class="formula">{part.formula}</pre>}
+      {part.formula && <pre class="formula">{part.formula.replace(/ {3,}/g, "\n")}</pre>}
       {part.details && <p class="mono faint">{part.details}</p>}
       {Object.keys(part.parameters).length > 0 && (
         <p>

@@ -4,6 +4,8 @@ import { useEffect, useRef } from "preact/hooks";
 import { call, follow } from "../../api";
 import { CodeText } from "../../components/code-text";
 import { ErrorBox } from "../../components/error-box";
+import { bringIntoView } from "../../components/narrow";
+import { useAction } from "../../components/use-action";
 import { useResult } from "../../components/use-result";
 import { t } from "../../i18n";
 import type { Claim, JobProgress } from "./types";
@@ -13,13 +15,12 @@ export function ClaimPanel({ name, onChange }: { name: string; onChange: () => v
   const claim = useResult<Claim>("lab/claim", request);
   const job = useSignal<JobProgress | null>(null);
   const error = useSignal<unknown>(null);
+  const action = useAction();
   const watching = useSignal(0);
   const { data } = claim.value;
   const panel = useRef<HTMLElement>(null);
 
-  useEffect(() => {
-    if (matchMedia("(max-width: 900px)").matches) panel.current!.scrollIntoView(); // it is below the list there
-  }, []);
+  useEffect(() => bringIntoView(panel.current), []);
   useEffect(() => {
     if (!watching.value && !data?.running) return undefined;
     const abort = new AbortController();
@@ -35,16 +36,18 @@ export function ClaimPanel({ name, onChange }: { name: string; onChange: () => v
   }, [watching.value, data?.running]);
 
   const act = (endpoint: string) =>
-    call(endpoint, { name })
-      .then(() => {
-        error.value = null;
-        if (endpoint === "lab/run") watching.value++;
-      })
-      .catch((problem: unknown) => (error.value = problem));
+    action.run(async () => {
+      await call(endpoint, { name });
+      error.value = null;
+      if (endpoint === "lab/run") watching.value++;
+    });
   const running = job.value?.status === "running";
   return (
     <article class="panel sticky claim" ref={panel}>
-      <ErrorBox error={claim.value.error ?? error.value} />
+      <a class="back" href="#lab">
+        ← {t("lab.back")}
+      </a>
+      <ErrorBox error={claim.value.error ?? error.value ?? action.error} retry={action.retry} />
       {data && (
         <>
           <h2>
@@ -77,21 +80,17 @@ export function ClaimPanel({ name, onChange }: { name: string; onChange: () => v
             <div key={i} class="claim-chart" dangerouslySetInnerHTML={{ __html: chart }} />
           ))}
           {data.answers.length > 0 && (
-            <div class="scroll" tabIndex={0} role="region" aria-label={t("lab.answers")}>
-              <table>
-                <tbody>
-                  {data.answers.map((one, i) => (
-                    <tr key={i}>
-                      <th scope="row">
-                        <CodeText text={one.question} />
-                      </th>
-                      <td class="number">{one.interval}</td>
-                      <td class={`verdict ${one.verdict}`}>{one.verdict}</td>
-                    </tr>
-                  ))}
-                </tbody>
-              </table>
-            </div>
+            <ul class="answers" aria-label={t("lab.answers")}>
+              {data.answers.map((one, i) => (
+                <li key={i}>
+                  <span class="question">
+                    <CodeText text={one.question} />
+                  </span>
+                  <span class="number">{one.interval}</span>
+                  <span class={`verdict ${one.verdict}`}>{one.verdict}</span>
+                </li>
+              ))}
+            </ul>
           )}
           <dl class="texts">
             {(["design", "rule", "source"] as const).map((part) => (

@@ -1,6 +1,7 @@
 /** The tab "Playground": one prompt, one model or two side by side. */
 import { batch, signal, useSignal, type Signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
+import { addressed } from "../../address";
 import { ErrorBox } from "../../components/error-box";
 import { PromptForm } from "../../components/prompt-form";
 import type { Sampling } from "../../components/sampling";
@@ -58,9 +59,9 @@ export default function PlaygroundView() {
             </label>
           </PromptForm>
           <div class={second.value ? "columns two" : "columns"}>
-            <ModelPanel models={data} choice={first.value} onChoice={(choice) => (first.value = choice)} go={go.value} onEnd={ended} />
+            <ModelPanel models={data} choice={first.value} onChoice={(choice) => (first.value = choice)} go={go.value} onEnd={ended} onRetry={start} />
             {second.value && (
-              <ModelPanel models={data} choice={second.value} onChoice={(choice) => (second.value = choice)} go={go.value} onEnd={ended} />
+              <ModelPanel models={data} choice={second.value} onChoice={(choice) => (second.value = choice)} go={go.value} onEnd={ended} onRetry={start} />
             )}
           </div>
         </div>
@@ -71,9 +72,8 @@ export default function PlaygroundView() {
 
 /** The model that the address names, or the one of before, or the first. */
 function choose({ models, defaults }: Models): void {
-  const named = decodeURIComponent(location.hash.slice(1).split("/")[1] ?? "");
   const names = models.map(({ name }) => name);
-  const run = [named, first.value?.run, names[0]].find((name) => name !== undefined && names.includes(name));
+  const run = [addressed(), first.value?.run, names[0]].find((name) => name !== undefined && names.includes(name));
   if (run !== undefined && run !== first.value?.run) first.value = { run, checkpoint: "best" };
   const { max_new_tokens, temperature, top_k, top_p, min_p, repetition_penalty, seed } = defaults;
   sampling.value ??= { max_new_tokens, temperature, top_k, top_p, min_p, repetition_penalty, seed };

@@ -27,9 +27,11 @@ interface Props {
   onChoice: (choice: Source) => void;
   go: Go;
   onEnd: () => void;
+  /** Generate again, after the connection was lost. */
+  onRetry: () => void;
 }
 
-export function ModelPanel({ models, choice, onChoice, go, onEnd }: Props) {
+export function ModelPanel({ models, choice, onChoice, go, onEnd, onRetry }: Props) {
   const tokens = useSignal<PlaygroundToken[]>([]);
   const source = useSignal<Source>(choice);
   const selected = useSignal<number | null>(null);
@@ -63,7 +65,7 @@ export function ModelPanel({ models, choice, onChoice, go, onEnd }: Props) {
   return (
     <section class="model-panel">
       <ModelChoice models={models.models} choice={choice} onChoice={onChoice} />
-      <ErrorBox error={error.value} />
+      <ErrorBox error={error.value} retry={onRetry} />
       <div class="halves">
         <TextPanels tokens={tokens.value} selected={index} onSelect={onSelect}>
           {notices.value.map((notice) => (

@@ -1,6 +1,7 @@
 /** The tab "Runs": the list of runs, curves of one or several, and the run that is open. */
 import { signal, useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
+import { addressed, addressOf } from "../../address";
 import { call } from "../../api";
 import { Chart } from "../../components/chart";
 import { ErrorBox } from "../../components/error-box";
@@ -17,8 +18,6 @@ const POLL = 3000;
 /** Runs in one chart: each that is training keeps a connection open, and browsers allow six. */
 const MAX_COMPARED = 4;
 
-const opened = () => decodeURIComponent(location.hash.slice(1).split("/")[1] ?? "") || null;
-
 /** Kept while other tabs are open. */
 const open = signal<string | null>(null);
 const compared = signal<string[]>([]);
@@ -26,7 +25,7 @@ const compared = signal<string[]>([]);
 export function openRun(name: string): void {
   open.value = name;
   compared.value = compared.value.filter((other) => other !== name);
-  history.replaceState(null, "", `#runs/${encodeURIComponent(name)}`);
+  history.replaceState(null, "", addressOf("runs", name));
 }
 
 export default function RunsView() {
@@ -36,8 +35,9 @@ export default function RunsView() {
     try {
       list.value = await call<RunList>("runs/list");
       error.value = null;
-      const names = list.value.runs.map((run) => run.name);
-      const wanted = open.value ?? opened() ?? names[0] ?? null;
+      const starting = list.value.starting.filter((job) => job.status === "running");
+      const names = [...starting, ...list.value.runs].map((one) => one.name); // the newest first
+      const wanted = open.value ?? (addressed() || (names[0] ?? null));
       if (open.value === null && wanted !== null) open.value = wanted;
     } catch (problem) {
       error.value = problem;

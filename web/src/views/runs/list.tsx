@@ -26,9 +26,9 @@ export function RunTable({ list, open, compared, most, onOpen, onCompare }: Prop
             <th scope="col">{t("runs.status")}</th>
             <th scope="col" class="number">{t("runs.steps")}</th>
             <th scope="col" class="number">{t("runs.best")}</th>
-            <th scope="col">{t("runs.size")}</th>
-            <th scope="col" class="number">{t("runs.disk")}</th>
-            <th scope="col">{t("runs.changed")}</th>
+            <th scope="col" class="minor">{t("runs.size")}</th>
+            <th scope="col" class="number minor">{t("runs.disk")}</th>
+            <th scope="col" class="minor">{t("runs.changed")}</th>
           </tr>
         </thead>
         <tbody>
@@ -55,9 +55,9 @@ export function RunTable({ list, open, compared, most, onOpen, onCompare }: Prop
               <td><Status run={run} /></td>
               <td class="number">{run.step ?? 0} / {run.steps}</td>
               <td class="number">{run.best_loss?.toFixed(4) ?? "–"}</td>
-              <td>{t("runs.size_of", { depth: run.depth, width: run.width, parameters: formatCount(run.parameters) })}</td>
-              <td class="number">{formatBytes(run.bytes)}</td>
-              <td>{new Date(run.modified).toLocaleString(locale(), { dateStyle: "short", timeStyle: "short" })}</td>
+              <td class="minor">{t("runs.size_of", { depth: run.depth, width: run.width, parameters: formatCount(run.parameters) })}</td>
+              <td class="number minor">{formatBytes(run.bytes)}</td>
+              <td class="minor">{new Date(run.modified).toLocaleString(locale(), { dateStyle: "short", timeStyle: "short" })}</td>
             </tr>
           ))}
           {list.damaged.map((run) => (

@@ -2,11 +2,15 @@
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect } from "preact/hooks";
-import { call } from "../../api";
+import { addressOf } from "../../address";
+import { ApiError, call } from "../../api";
 import { Chart } from "../../components/chart";
 import { ErrorBox } from "../../components/error-box";
 import { formatCount, formatDuration, formatNumber } from "../../components/format";
+import { useAction } from "../../components/use-action";
+import { useResult } from "../../components/use-result";
 import { t } from "../../i18n";
+import { printedError, withFieldNames } from "./field-names";
 import { feedOf, type RunData } from "./feed";
 import { StartingStatus, Status } from "./list";
 import type { Job, Layer, RunDetails, RunList, RunSummary } from "./types";
@@ -18,17 +22,18 @@ export function OpenRun({ name, list, onChange }: { name: string; list: RunList;
   const data = feedOf(name).value;
   const run = list.runs.find((one) => one.name === name);
   const starting = list.starting.find((one) => one.name === name);
-  const details = useSignal<RunDetails | null>(null);
+  const request = useSignal<{ run: string } | null>(null);
+  const details = useResult<RunDetails>("runs/details", request).value.data;
   const exists = run !== undefined;
   useEffect(() => {
-    if (exists) void call<RunDetails>("runs/details", { run: name }).then((found) => (details.value = found), () => undefined);
-  }, [name, exists, run?.steps]);
+    if (exists) request.value = { run: name };
+  }, [exists, run?.steps]);
   return (
     <>
       <section class="panel">
         <h2>{name}</h2>
-        <p class="faint model">{details.value?.model ?? ""}</p>
-        {details.value?.extension && <p class="faint">{details.value.extension}</p>}
+        <p class="faint model">{details?.model ?? ""}</p>
+        {details?.extension && <p class="faint">{details.extension}</p>}
         <Progress data={data} run={run} starting={starting} />
         {run ? <Actions run={run} onChange={onChange} /> : starting && <StopStarting job={starting} onChange={onChange} />}
         <ErrorBox error={data.error} />
@@ -41,7 +46,7 @@ export function OpenRun({ name, list, onChange }: { name: string; list: RunList;
           <h2>{t("runs.notices")}</h2>
           <ul class="notices">
             {data.notices.map((notice, i) => (
-              <li key={i}><span class="faint">{t("runs.at_step", { step: notice.step })}</span> {notice.text}</li>
+              <li key={i}><span class="faint">{t("runs.at_step", { step: notice.step })}</span> {withFieldNames(notice.text)}</li>
             ))}
           </ul>
         </section>
@@ -87,24 +92,19 @@ function Tile({ name, children }: { name: string; children: ComponentChildren })
   );
 }
 
-/** Requests about a run; the error of the last one. */
+/** Requests about a run, and the error of the last one. */
 function useActions(run: string, onChange: () => void) {
-  const error = useSignal<unknown>(null);
-  const act = (name: string, request: object) => async () => {
-    try {
-      error.value = null;
+  const action = useAction();
+  const act = (name: string, request: object) => () =>
+    action.run(async () => {
       await call(name, { run, ...request });
-    } catch (problem) {
-      error.value = problem;
-    }
-    onChange();
-  };
-  return { act, error: error.value };
+    }).then(onChange);
+  return { act, problem: <ErrorBox error={action.error} retry={action.retry} words={withFieldNames} /> };
 }
 
 /** A run that has no folder yet can only be stopped. */
 function StopStarting({ job, onChange }: { job: Job; onChange: () => void }) {
-  const { act, error } = useActions(job.name, onChange);
+  const { act, problem } = useActions(job.name, onChange);
   return (
     <>
       <div class="row actions">
@@ -112,13 +112,13 @@ function StopStarting({ job, onChange }: { job: Job; onChange: () => void }) {
           {t("model.stop")}
         </button>
       </div>
-      <ErrorBox error={error} />
+      {problem}
     </>
   );
 }
 
 function Actions({ run, onChange }: { run: RunSummary; onChange: () => void }) {
-  const { act, error } = useActions(run.name, onChange);
+  const { act, problem } = useActions(run.name, onChange);
   const steps = useSignal(2 * run.steps);
   useEffect(() => void (steps.value = 2 * run.steps), [run.steps]); // after it was extended
   const training = run.status === "training" || run.job?.status === "running";
@@ -139,9 +139,9 @@ function Actions({ run, onChange }: { run: RunSummary; onChange: () => void }) {
           {t("runs.extend")}
         </button>
         <a href={`report/${encodeURIComponent(run.name)}`} target="_blank" rel="noopener">{t("runs.report")}</a>
-        <a href={`#playground/${encodeURIComponent(run.name)}`}>{t("runs.generate")}</a>
+        <a href={addressOf("playground", run.name)}>{t("runs.generate")}</a>
       </div>
-      <ErrorBox error={error} />
+      {problem}
     </>
   );
 }
@@ -149,10 +149,11 @@ function Actions({ run, onChange }: { run: RunSummary; onChange: () => void }) {
 function Output({ data }: { data: RunData }) {
   const job = data.job;
   if (!job) return null;
+  const error = printedError(job.output);
   return (
     <>
-      {job.status === "failed" && <p class="error" role="alert">{t("runs.failed")}</p>}
-      <details open={job.status === "failed"}>
+      {job.status === "failed" && <ErrorBox error={new ApiError(error?.message ?? t("runs.failed"), error?.fix)} />}
+      <details open={job.status === "failed" && !error}>
         <summary>{t("runs.output")}</summary>
         <pre class="box output" tabIndex={0}>{job.output}</pre>
       </details>

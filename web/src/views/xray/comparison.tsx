@@ -1,5 +1,6 @@
 /** Two records compared: where they diverge first, and how far apart every module is. */
 import { formatNumber } from "../../components/format";
+import { ModuleName } from "../../components/module-name";
 import { t } from "../../i18n";
 import type { Distance, Divergence, XrayDiff } from "./types";
 
@@ -30,7 +31,7 @@ export function Comparison({ diff }: { diff: XrayDiff }) {
             {diff.modules.map((one, i) => (
               <tr key={i}>
                 <th scope="row" class="mono">
-                  {one.name || one.kind}
+                  <ModuleName name={one.name || one.kind} />
                   {one.only_in !== null && <span class="faint"> {t("xray.onlyIn", { label: diff.labels[one.only_in]! })}</span>}
                 </th>
                 {[one.output, one.gradient, one.weights].map((value, k) => (

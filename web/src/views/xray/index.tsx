@@ -1,9 +1,12 @@
 /** X-rays of runs, presets and saved records: what is wrong, the signal in every layer, and two of them compared. */
 import "./xray.css";
 import { useSignal } from "@preact/signals";
+import { useRef } from "preact/hooks";
 import { call, upload } from "../../api";
 import { ErrorBox } from "../../components/error-box";
+import { bringIntoView } from "../../components/narrow";
 import { TargetSelect } from "../../components/target-select";
+import { useAction } from "../../components/use-action";
 import { useResult } from "../../components/use-result";
 import { t } from "../../i18n";
 import { Comparison } from "./comparison";
@@ -16,35 +19,25 @@ export default function XrayView() {
   const target = useSignal("");
   const taken = useSignal<Xray[]>([]);
   const opened = useSignal<string | null>(null);
-  const busy = useSignal(false);
-  const error = useSignal<unknown>(null);
+  const action = useAction();
+  const records = useRef<HTMLDivElement>(null);
   const diff = useSignal<XrayDiff | null>(null);
   const { presets = [], runs = [] } = options.value.data ?? {};
   const chosen = target.value || (runs[0] !== undefined ? `run:${runs[0]}` : (presets[0] ?? ""));
   const shown = taken.value.find((one) => one.key === opened.value);
 
-  const add = async (xray: () => Promise<Xray>) => {
-    busy.value = true;
-    error.value = null;
-    try {
+  const add = (xray: () => Promise<Xray>) =>
+    action.run(async () => {
       const found = await xray();
       taken.value = [...taken.value, found].slice(-8);
       opened.value = found.key;
       diff.value = null; // it compared another one
-    } catch (problem) {
-      error.value = problem;
-    } finally {
-      busy.value = false;
-    }
-  };
-  const compare = async (other: string) => {
-    error.value = null;
-    try {
+      requestAnimationFrame(() => bringIntoView(records.current));
+    });
+  const compare = (other: string) =>
+    action.run(async () => {
       diff.value = other ? await call<XrayDiff>("xray/diff", { before: shown!.key, after: other }) : null;
-    } catch (problem) {
-      error.value = problem;
-    }
-  };
+    });
   return (
     <>
       <h1>{t("xray.title")}</h1>
@@ -60,10 +53,10 @@ export default function XrayView() {
         <button
           type="button"
           class="primary"
-          disabled={busy.value || !chosen}
+          disabled={action.busy || !chosen}
           onClick={() => void add(() => call<Xray>("xray", { target: chosen }))}
         >
-          {busy.value ? t("xray.busy") : t("xray.take")}
+          {action.busy ? t("xray.busy") : t("xray.take")}
         </button>
         <label class="field">
           {t("xray.upload")}
@@ -77,9 +70,9 @@ export default function XrayView() {
           />
         </label>
       </div>
-      <ErrorBox error={error.value} />
+      <ErrorBox error={action.error} retry={action.retry} />
       {taken.value.length > 0 && (
-        <div class="row records">
+        <div class="row records" ref={records}>
           <label class="field">
             {t("xray.shown")}
             <select

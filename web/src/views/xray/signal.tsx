@@ -1,6 +1,7 @@
 /** The RMS of each module's output and of its gradient, on a logarithmic scale. */
 import { Bar } from "../../components/bar";
 import { formatNumber } from "../../components/format";
+import { ModuleName } from "../../components/module-name";
 import { t } from "../../i18n";
 import type { ModuleSignal } from "./types";
 
@@ -26,7 +27,7 @@ export function Signal({ modules }: { modules: ModuleSignal[] }) {
             {modules.map((one, i) => (
               <tr key={i}>
                 <th scope="row" class="mono" title={one.kind}>
-                  {one.name || one.kind}
+                  <ModuleName name={one.name || one.kind} />
                 </th>
                 {[one.rms, one.gradient_rms].map((value, k) => (
                   <td key={k}>
