@@ -43,7 +43,7 @@ def compiled(function: Function) -> Function:
 
 
 def uncached(function: Function) -> Function:
-    """Compile a function that numba cannot cache, made by another function or a generator; cached callers include it."""
+    """Compile a function that numba cannot cache: one made by another function, or a generator. Callers include it."""
     loop: Function = numba.njit(function, **OPTIONS, no_cpython_wrapper=True)
     return loop
 
