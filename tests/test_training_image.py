@@ -13,7 +13,7 @@ def test_the_live_display_is_rendered_once_near_the_end_without_the_folder_of_th
     recorder.on_event(StartedEvent(0, "/home/someone/run", 100, 1000, 256, 64, 1.0))
     images = []
     for step in (96, 97, 98):
-        recorder.on_event(StepEvent(step, 2.0, 1.0, 1.0, 0.1, 0.1, 640))
+        recorder.on_event(StepEvent(step, 2.0, 1.0, 1.0, 0.1, 0.1, 640, matrix_lr=0.02, lr=0.01))
         images.append(recorder.svg)
     assert images[0] == ""
     assert "runs/stories" in images[1].replace("&#160;", " ")

@@ -123,7 +123,7 @@ def as_path(path: object, what: str) -> Path:
 
     >>> as_path(5, "a run")
     Traceback (most recent call last):
-    normscope.errors.DtypeError: a run must be a path (str or Path), but got 5
+    normscope.errors.ArgumentTypeError: a run must be a path (str or Path), but got 5
     """
     given = os.fspath(path) if isinstance(path, os.PathLike) else path
     if not isinstance(given, str):

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from normscope.cli import main
-from normscope.errors import ConfigError, DtypeError, FileError, NormscopeError, WeightsError
+from normscope.errors import ArgumentTypeError, ConfigError, FileError, NormscopeError, WeightsError
 from normscope.interop.huggingface import gpt_from_huggingface, load_huggingface
 from tests.interop.checkpoints import made
 from tests.support import every_refusal
@@ -120,8 +120,8 @@ JOINED, JOINED_BIAS = "transformer.h.0.attn.c_attn.weight", "transformer.h.0.att
     ("deeper", WeightsError, "has no 'h.3.ln_1.weight'", settings("gpt2", n_layer=4)),
     ("not-settings", WeightsError, "expected a dict of settings", lambda: gpt_from_huggingface([], {})),  # type: ignore[arg-type]
     ("not-weights", WeightsError, "expected a dict of settings", lambda: gpt_from_huggingface({}, [])),  # type: ignore[arg-type]
-    ("no-folder", DtypeError, "must be a path.* but got None", lambda: load_huggingface(None)),  # type: ignore[arg-type]
-    ("number", DtypeError, "must be a path.* but got 3", lambda: load_huggingface(3)),  # type: ignore[arg-type]
+    ("no-folder", ArgumentTypeError, "must be a path.* but got None", lambda: load_huggingface(None)),  # type: ignore[arg-type]
+    ("number", ArgumentTypeError, "must be a path.* but got 3", lambda: load_huggingface(3)),  # type: ignore[arg-type]
 )
 def test_unsupported_checkpoints_are_refused(error: type[NormscopeError], words: str, mistake: Any) -> None:
     with pytest.raises(error, match=words):

@@ -112,7 +112,7 @@ def test_no_generator_is_cached() -> None:
         for module in kernel_modules()
         for name, kernel in vars(module).items()
         if isinstance(kernel, Dispatcher)
-        and isinstance(kernel._cache, FunctionCache)
+        and isinstance(vars(kernel)["_cache"], FunctionCache)
         and inspect.isgeneratorfunction(kernel.py_func)
     ]
     assert generators == []

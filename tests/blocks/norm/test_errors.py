@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import normscope as ns
-from normscope.errors import ConfigError, DtypeError, NormscopeError, ScopeError, ShapeError
+from normscope.errors import ArgumentTypeError, ConfigError, DtypeError, NormscopeError, ScopeError, ShapeError
 from tests.blocks.norm.cases import mostly_on
 
 pytestmark = mostly_on("fused")
@@ -76,8 +76,8 @@ SETTINGS: dict[str, Mistake] = {
     "norm-state": (ns.Norm, ("... [d]",), {"state": "walking"}, ConfigError, "running"),
     "norm-power-without-rms": (ns.Norm, ("[b] d",), {"state": "power", "d": 3}, ConfigError, "rms"),
     "norm-warmup-without-power": (ns.Norm, ("... [d]",), {"warmup": 3}, ConfigError, "warmup"),
-    "norm-scope-number": (ns.Norm, (4,), {}, DtypeError, "scope"),
-    "norm-affine-true": (ns.Norm, ("... [d]",), {"affine": True, "d": 4}, DtypeError, "scope"),
+    "norm-scope-number": (ns.Norm, (4,), {}, ArgumentTypeError, "scope"),
+    "norm-affine-true": (ns.Norm, ("... [d]",), {"affine": True, "d": 4}, ArgumentTypeError, "scope"),
     "norm-affine-elsewhere": (ns.Norm, ("... [d]",), {"affine": "c", "d": 4}, ScopeError, "'c'"),
     "norm-size-zero": (ns.Norm, ("... [d]",), {"d": 0}, ScopeError, "positive integer"),
 }
@@ -163,7 +163,7 @@ FUNCTIONS: dict[str, Mistake] = {
     "weight-list": (ns.rms_norm, (X, [1.0] * 4), {}, DtypeError, "weight"),
     "statistic": (ns.normalize, (X, "... [d]"), {"statistic": "max"}, ConfigError, "statistic"),
     "scope": (ns.normalize, (X, "b s d"), {}, ScopeError, "brackets"),
-    "scope-number": (ns.normalize, (X, 1), {}, DtypeError, "scope"),
+    "scope-number": (ns.normalize, (X, 1), {}, ArgumentTypeError, "scope"),
     "rank": (ns.normalize, (X, "b [d]"), {}, ScopeError, "2 dimensions"),
     "sizes": (ns.normalize, (X, "b s [d]"), {"d": 5}, ScopeError, "d=5"),
     "split": (ns.normalize, (X, "b s (g [d])"), {"g": 3}, ScopeError, "divided"),

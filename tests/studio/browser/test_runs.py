@@ -52,12 +52,12 @@ def test_a_run_that_trains_elsewhere_is_live_and_survives_a_lost_connection(
     assert samples.get_attribute("max") == "1"  # two: what came before the connection broke is there once
 
 
-def test_the_newest_run_is_open_and_its_curves_are_toggled_by_keyboard(studio_page: Any, studio: StudioServer) -> None:
+def test_the_newest_run_is_open_and_its_curves_are_toggled_by_keyboard(new_page: Any, studio: StudioServer) -> None:
     folder = studio.state.runs / "a-newer-one"
     shutil.copytree(studio.state.runs / "small", folder)
     os.utime(folder / "config.json", (4e9, 4e9))
     try:
-        page = open_tab(studio_page, "runs")
+        page = open_tab(new_page, "runs")
         page.get_by_role("heading", name="a-newer-one").wait_for()
         curve = page.get_by_role("group", name="Lines of the chart").first.get_by_role("button", name="Validation loss")
         drawing = page.locator(".plot canvas").first
