@@ -18,6 +18,7 @@ from numba.core.dispatcher import Dispatcher
 
 import normscope
 from normscope.ops import fused
+from normscope.ops.fused import code_cache
 from normscope.ops.fused.code_cache import KEPT_FOLDERS, folder_name, remove_old_folders
 from normscope.ops.fused.compiler import compiled
 from tests.ops.every_kernel import kernel_modules
@@ -67,6 +68,7 @@ print("compiled" if rotate.stats.cache_misses else "loaded")
 """
 
 
+@pytest.mark.exhaustive  # three processes that compile; the folder's name has tests of its own
 def test_loaded_code_gives_the_same_bits_and_a_change_of_a_called_function_is_noticed(tmp_path: Path) -> None:
     """The function is in another file than the kernel: numba alone would load the old code."""
     (tmp_path / "kernels_for_test.py").write_text(_KERNELS)
@@ -132,6 +134,17 @@ def test_the_name_of_the_folder_covers_all_that_kernels_import() -> None:
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             imported = node.module or "" if isinstance(node, ast.ImportFrom) else ""
             assert not imported.startswith("normscope") or imported.startswith(allowed), (file.name, imported)
+
+
+def test_a_change_of_any_kernel_source_is_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copies = [Path(shutil.copy(str(source), tmp_path)) for source in code_cache._sources()]
+    monkeypatch.setattr(code_cache, "_sources", lambda: copies)
+    names = {folder_name.__wrapped__()}
+    assert names == {folder_name()}  # by names and contents, not by where they are
+    for copy in copies:
+        copy.write_text(copy.read_text() + "\n")
+        names.add(folder_name.__wrapped__())
+    assert len(names) == 1 + len(copies)
 
 
 def test_folders_of_other_versions_are_removed_but_for_the_last_ones(tmp_path: Path) -> None:
