@@ -53,7 +53,7 @@ def run_on(processor: str, selection: list[str], folder: Path) -> None:
     environment = {**PROCESSORS[processor], "NORMSCOPE_MACHINE_CODE": str(report)}
     run_tests(selection, folder, "-p", "tests.portability.machine_code", **environment)
     kernels = json.loads(report.read_text())
-    assert kernels["normscope.ops.fused.row_norm.forward"]
+    assert any(name.startswith("normscope.ops.fused.row_norm") for name in kernels)
     if processor in REGISTERS:
         foreign = {name: used for name, used in kernels.items() if set(used) - REGISTERS[processor]}
         assert foreign == {}
