@@ -89,6 +89,13 @@ def test_other_tokenizer_raises(folder: Path) -> None:
     assert "tokenizer.json is damaged or was modified: its checksum" in fault(folder)
 
 
+def test_a_huge_tokenizer_is_refused_without_reading_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("normscope.data.corpus.file_sha256", None)  # of a terabyte, it would take hours
+    with (folder / "tokenizer.json").open("r+b") as file:
+        file.truncate(1 << 40)
+    assert "its checksum differs" in fault(folder)
+
+
 def test_a_tokenizer_with_another_vocab_size(folder: Path) -> None:
     change_record(folder, lambda record: record.update(vocab_size=300))
     assert "it has 257 tokens, not 300 as in corpus.json" in fault(folder)
