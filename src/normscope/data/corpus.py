@@ -160,8 +160,10 @@ def open_corpus(folder: str | Path, *, verify: bool | Collection[CorpusPart] = F
 
 def _tokenizer(path: Path, record: CorpusRecord) -> Tokenizer:
     _check_there(path)
-    # A hostile file may be a terabyte of nothing, whose checksum would take hours.
-    if path.stat().st_size > LARGE_FILE_BYTES or file_sha256(path) != record.tokenizer_sha256:
+    size = path.stat().st_size
+    if size > LARGE_FILE_BYTES:  # a sparse file of a terabyte, say, whose checksum would take hours
+        raise _mismatch(path, f"it has {size:,} bytes, too many for the tokenizer of")
+    if file_sha256(path) != record.tokenizer_sha256:
         raise _mismatch(path, "its checksum differs from")
     tokenizer = load_tokenizer(path)
     if tokenizer.vocab_size != record.vocab_size or tokenizer.dtype.name != record.dtype:
