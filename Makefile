@@ -12,8 +12,9 @@ NODE_MODULES := web/node_modules/.package-lock.json
 # Without .pyc files torch takes three times as long to import.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Each worker takes neighboring tests, which share fixtures; a worker that is done takes tests from the other.
-PYTEST := -n auto --dist worksteal
+# One worker more than cores, as some tests wait for processes. Each takes neighboring tests, which share fixtures; a worker
+# that is done takes tests from another.
+PYTEST := -n $(shell expr `getconf _NPROCESSORS_ONLN` + 1) --dist worksteal
 
 # Run the tests with lint and types in parallel, and print their output afterwards. Fails if any of them fails.
 define with-checks

@@ -5,8 +5,10 @@ import gc
 import os
 import signal
 import sys
+from collections.abc import Generator
 
 import pytest
+from _pytest.doctest import DoctestModule
 from hypothesis import settings
 
 from tests.browser import browser as browser
@@ -47,6 +49,13 @@ def pytest_configure(config: pytest.Config) -> None:
         share_among_workers(config.workerinput["testrunuid"])
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """Don't search test files for doctests (this hook is called for files in this folder only): there are none."""
+    collectors = yield
+    return [collector for collector in collectors if not isinstance(collector, DoctestModule)]
+
+
 def pytest_collection_finish() -> None:
     gc.freeze()  # modules and tests stay: never search them for garbage
     gc.enable()
@@ -56,5 +65,5 @@ def pytest_collection_finish() -> None:
 def _seed() -> None:
     import torch
 
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)  # torch.manual_seed formats three stack traces for devices that aren't there
     vars(builtins).pop("_", None)  # a doctest leaves its last value there, and tyro hashes all builtins

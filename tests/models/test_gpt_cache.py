@@ -86,6 +86,7 @@ def test_autocast_with_a_cache() -> None:
     torch.testing.assert_close(torch.cat(parts, dim=1), whole, rtol=0.1, atol=0.1)
 
 
+@pytest.mark.exhaustive  # test_model_runner generates with a compiled model
 @pytest.mark.slow
 @pytest.mark.parametrize("calls", chiefly([[[4, 2, 1]]], [[[4, 1, 1], [7, 2]]]), ids=["one", "two"])
 def test_decoding_can_be_traced_whole(calls: list[list[int]]) -> None:

@@ -86,6 +86,7 @@ def test_torchs_default_device_does_not_matter() -> None:
     assert torch.equal(y, norm(x))
 
 
+@pytest.mark.exhaustive  # a new process
 @pytest.mark.parametrize("limit", chiefly(["OMP_THREAD_LIMIT=1"], ["OMP_DYNAMIC=true", "OMP_MAX_ACTIVE_LEVELS=0"]))
 def test_fewer_threads_than_were_asked_for(limit: str) -> None:
     """OpenMP may give fewer: then some take several parts, and none is left out."""

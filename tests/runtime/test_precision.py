@@ -33,6 +33,7 @@ def run_probe(path: str) -> None:
         exec(precision._PROBE, {})
 
 
+@pytest.mark.exhaustive  # mostly waiting
 def test_the_probe_times_both_dtypes(tmp_path: Path) -> None:
     """In a process of its own, which a CPU without bfloat16 may end with a signal."""
     process = start_forked(run_probe, str(tmp_path / "times.json"))

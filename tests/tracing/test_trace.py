@@ -247,14 +247,11 @@ def test_the_model_is_left_unchanged(fails: bool, training: bool) -> None:
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
-def test_an_error_of_the_model_is_reported(
-    device: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_an_error_of_the_model_is_reported(device: str, capfd: pytest.CaptureFixture[str]) -> None:
     """As one of the family, once: torch logs the stack of whatever fails without numbers."""
     with pytest.raises(ConfigError, match=r"Linear cannot be run on these inputs: RuntimeError.*\nfix: ") as caught:
         traced(nn.Linear(3, 4, device=device), torch.randn(2, 5, device=device))
     assert isinstance(caught.value.__cause__, RuntimeError)
-    assert caplog.records == []
     assert capfd.readouterr() == ("", "")
 
 

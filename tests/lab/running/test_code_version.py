@@ -130,6 +130,7 @@ def test_code_edited_after_loading_does_not_change_the_digest(package: Path, mon
             del sys.modules[name]
 
 
+@pytest.mark.exhaustive  # a new process that trains on text and images takes eight seconds
 def test_digest_covers_everything_that_trials_import() -> None:
     """Text, images and all claims, in a new process."""
     code = """
