@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import pytest
 import torch
 
 from normscope.studio.endpoints import _lines, encode
