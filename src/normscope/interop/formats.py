@@ -38,7 +38,9 @@ class Format:
 def is_huggingface(path: Path) -> bool:
     """Whether this is a folder whose config.json has a model_type; raises if the file cannot be read."""
     config = path / CONFIG_NAME
-    return config.is_file() and "model_type" in read_json(config, dict[str, Any], fix="restore it from a copy", error=FileError)
+    return config.is_file() and "model_type" in read_json(
+        config, dict[str, Any], fix="restore it from a copy", error=FileError
+    )
 
 
 def _is_page(path: Path) -> bool:
