@@ -67,6 +67,7 @@ from normscope.models.presets import nanochat as nanochat
 from normscope.models.presets import preset as preset
 from normscope.models.vit import ViT as ViT
 from normscope.models.vit import ViTConfig as ViTConfig
+from normscope.runs.import_model import import_model as import_model
 from normscope.runs.list_runs import list_runs as list_runs
 from normscope.runs.read_source import load as load
 from normscope.runs.sample import chat as chat

@@ -58,7 +58,8 @@ def find_cause(a: GPTRuntime, b: Runtime, tokens: Sequence[int], tolerance: floa
     tokens = list(tokens)
     size = min(a.vocab_size, b.vocab_size)
     theirs = b.logits(tokens)[:, :size]
-    config, weights = a.model.config, a.model.state_dict()
+    config = a.model.config
+    weights: Weights = a.model.state_dict()
 
     def distance(config: GPTConfig, weights: Weights) -> float:
         try:

@@ -62,7 +62,7 @@ def compare_configs(a: GPTConfig, b: GPTConfig) -> tuple[SettingDiff, ...]:
 standardize', 'norm (norm.bias): False and True']
     """
     ours, theirs = _settings(a), _settings(b)
-    found = []
+    found: list[SettingDiff] = []
     for name in (name for name in ours if name in theirs):
         if isinstance(ours[name], NormSpec) and isinstance(theirs[name], NormSpec):
             found += _norm_diffs(name, ours[name], theirs[name])

@@ -126,7 +126,7 @@ def _load_target(target: str, config: XrayConfig) -> xray_targets.XrayTarget:
         return xray_targets.from_function(target, config.seed)
     source = _find_source(target)
     if source.kind == "run":
-        return xray_targets.from_run(source.path, config.checkpoint)
+        return xray_targets.from_run(source.path, config.checkpoint, config.seed)
     return xray_targets.from_checkpoint(source, config.seed)
 
 
