@@ -15,11 +15,12 @@ from normscope.checks import check_seed
 from normscope.data.batches import windows
 from normscope.errors import ConfigError, NormscopeError, WeightsError
 from normscope.inspection.user_function import call_function, check_call
-from normscope.interop.huggingface import load_huggingface
+from normscope.interop.checkpoint import build_model
 from normscope.models.gpt import GPT
 from normscope.models.presets import preset
 from normscope.models.size import MAX_BLOCKS
 from normscope.runs.checksummed_folder import tensor_specs
+from normscope.runs.read_source import Source
 from normscope.runs.run import Run
 from normscope.storage.json_files import read_json
 from normscope.tracing.nested_tensors import tensors_in
@@ -92,16 +93,19 @@ def from_preset(name: str, depth: int | None, settings: Mapping[str, Any], seed:
     return _of_gpt(f"{name} of depth {config.depth}", model, tokens, lambda: optimizer.step(1.0))
 
 
-def from_huggingface(folder: Path, seed: int) -> XrayTarget:
-    """A Hugging Face model folder: loaded as a GPT of normscope if supported, otherwise with transformers."""
+def from_checkpoint(source: Source, seed: int) -> XrayTarget:
+    """A checkpoint of another tool, on random tokens. A Hugging Face folder that is not supported is loaded with
+    transformers."""
+    assert source.read is not None
     try:
-        model = load_huggingface(folder)
+        model = build_model(source.read(source.path))
     except WeightsError as error:
-        if isinstance(error.__cause__, SafetensorError) or not _has_safetensors(folder):
-            raise  # transformers cannot read a damaged or missing file either
-        return _of_transformers(folder, seed, error)
+        is_damaged = isinstance(error.__cause__, SafetensorError)
+        if is_damaged or not source.path.is_dir() or not _has_safetensors(source.path):
+            raise  # transformers cannot read it either
+        return _of_transformers(source.path, seed, error)
     tokens = _random_tokens(model.config.vocab_size, min(model.config.context, 128), seed)
-    return _of_gpt(str(folder), model, tokens, _adamw_step(model))
+    return _of_gpt(str(source.path), model, tokens, _adamw_step(model))
 
 
 def from_function(target: str, seed: int) -> XrayTarget:
