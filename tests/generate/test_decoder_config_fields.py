@@ -33,18 +33,32 @@ CASES: dict[str, list[Any]] = {
     "causal": [],  # a GPT with causal=False cannot be built
     "bias": [True],
     "dropout": [0.5],
-    "init": ["gpt2", "nanochat"],
+    "init": ["gpt2", "nanochat", "nanochat-2026-07"],
     "depth": [1, 3],
     "allow_future_leak": [True],
     "positions": ["learned", "none"],
     "rotary_base": [100.0],
     "embedding_norm": [True],
+    "smear": [True],
+    "embedding_mix": [True],
+    "value_embeddings": [True],
+    "backout": [True],
     "tied_head": [True],
     "logit_cap": [0.7],
 }
 """Non-default values of each field."""
 
-REFUSED = {"wiring", "norm=group", "norm=power", "norm=None", "qk_norm=b s [h e]"}
+REFUSED = {
+    "smear",
+    "embedding_mix",
+    "value_embeddings",
+    "backout",
+    "wiring",
+    "norm=group",
+    "norm=power",
+    "norm=None",
+    "qk_norm=b s [h e]",
+}
 """Fields, or values, that the decoder does not support: can_decode must be False."""
 
 

@@ -9,15 +9,20 @@ from torch import Tensor, nn
 from normscope.blocks.cache import LayerCache, StartPosition, max_start, position_ids
 from normscope.blocks.checks import check_dropout, check_mask, check_stream
 from normscope.blocks.fused_norms import norm_and_rotate
+from normscope.blocks.gate import Gate
 from normscope.blocks.initialization import Initialization, Role
 from normscope.blocks.linear import Linear
 from normscope.blocks.norm.norm_spec import NormSpec, as_norm
 from normscope.blocks.rotary import Rotary
 from normscope.blocks.torch_tools import BaseModule, is_fx_proxy
 from normscope.checks import check_flags, check_positive_int
-from normscope.errors import CacheError, ConfigError
+from normscope.errors import CacheError, ConfigError, ShapeError
 from normscope.ops.attention import attend, attention_mask, sdpa
 from normscope.ops.symbolic_sizes import statically_known_true
+
+GATE_FEATURES = 12
+GATE_MAXIMUM = 3.0
+"""Of the gates of value embeddings."""
 
 
 class Attention(BaseModule):
@@ -25,12 +30,14 @@ class Attention(BaseModule):
 
     Formula:
         y = softmax(q k^T / sqrt(e) + mask) v W_out,      q, k, v = x W_q, x W_k, x W_v
+        with value embeddings: v = x W_v + 3 sigmoid(x[:12] W_g) u,      u: the token's value embedding, one gate a head
 
     Scope:
         Mixes along s. QK-norm is over the features of each head, `b s h [e]`.
 
     Shapes:
         x: (b, s, width). y: same as x. mask: (b, s), True at real tokens; padding is never attended to.
+        values: (b, s, kv_heads * head_dim), the value embeddings.
 
     Args:
         width: width of the residual stream.
@@ -41,6 +48,7 @@ class Attention(BaseModule):
         rotary: rotary position embedding of queries and keys.
         qk_norm: norm of the queries and keys of each head: a name, a scope or a `NormSpec`.
         window: sliding window size in tokens, the token itself included; None for no window.
+        value_gate: whether the layer takes value embeddings, with a gate for each KV head.
         bias, init, role, depth: see `MLP`.
         dropout: dropout probability of the attention weights and of the output.
         allow_future_leak: allow qk_norm to share statistics along time in a causal layer, for experiments.
@@ -58,7 +66,8 @@ class Attention(BaseModule):
     Papers:
         Vaswani et al. 2017, "Attention Is All You Need"; Ainslie et al. 2023, "GQA: Training Generalized Multi-Query
         Transformer Models from Multi-Head Checkpoints"; Henry et al. 2020, "Query-Key Normalization for Transformers";
-        Beltagy et al. 2020, "Longformer: The Long-Document Transformer" (the window).
+        Beltagy et al. 2020, "Longformer: The Long-Document Transformer" (the window); Zhou et al. 2024, "Value Residual
+        Learning" (value embeddings are a later form of it).
     """
 
     def __init__(
@@ -72,6 +81,7 @@ class Attention(BaseModule):
         rotary: Rotary | None = None,
         qk_norm: NormSpec | str | None = None,
         window: int | None = None,
+        value_gate: bool = False,
         bias: bool = False,
         dropout: float = 0.0,
         init: str | Initialization = "glorot-truncated",
@@ -81,7 +91,7 @@ class Attention(BaseModule):
     ) -> None:
         super().__init__()
         self.heads, self.kv_heads, self.head_dim = check_heads(width, heads, kv_heads, head_dim)
-        check_flags(causal=causal, bias=bias, allow_future_leak=allow_future_leak)
+        check_flags(causal=causal, bias=bias, allow_future_leak=allow_future_leak, value_gate=value_gate)
         if window is not None:
             check_positive_int(window=window)
         if rotary is not None and not isinstance(rotary, Rotary):
@@ -95,19 +105,26 @@ class Attention(BaseModule):
         self.q = Linear(width, self.heads * self.head_dim, bias, init=init)
         self.k = Linear(width, self.kv_heads * self.head_dim, bias, init=init)
         self.v = Linear(width, self.kv_heads * self.head_dim, bias, init=init)
+        self.value_gate = Gate(width, self.kv_heads, GATE_FEATURES, GATE_MAXIMUM) if value_gate else None
         self.out = Linear(self.heads * self.head_dim, width, bias, init=init, role=role, depth=depth)
         self.q_norm = None if qk_norm is None else qk_norm.build((None, None, self.heads, self.head_dim))
         self.k_norm = None if qk_norm is None else qk_norm.build((None, None, self.kv_heads, self.head_dim))
         self.dropout = nn.Dropout(check_dropout(dropout))
 
-    def forward(self, x: Tensor, mask: Tensor | None = None, cache: LayerCache | None = None) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        mask: Tensor | None = None,
+        cache: LayerCache | None = None,
+        values: Tensor | None = None,
+    ) -> Tensor:
         if is_fx_proxy(x):
-            return self._fx_call(x, mask, cache)
+            return self._fx_call(x, mask, cache, values)
         x = self._check(x, mask)
         b, s, _ = x.shape
         start = 0 if cache is None else self._check_cache(cache, mask)
         q, k = self._query_key(x, mask, start)
-        v = self._heads(self.v(x))
+        v = self._value(x, mask, values)
         drops = self.training and self.dropout.p > 0
         if mask is None and cache is None and not drops:
             y = attend(q, k, v, causal=self.causal, window=self.window)
@@ -145,6 +162,19 @@ class Attention(BaseModule):
         """Return queries (b, s, h, e) and keys (b, s, kv_heads, e), normalized and rotated."""
         q = norm_and_rotate(self._heads(self.q(x)), self.q_norm, self.rotary, mask, start)
         return q, norm_and_rotate(self._heads(self.k(x)), self.k_norm, self.rotary, mask, start)
+
+    def _value(self, x: Tensor, mask: Tensor | None, values: Tensor | None) -> Tensor:
+        """Return values (b, s, kv_heads, e), with the gated value embeddings added."""
+        v = self._heads(self.v(x))
+        if self.value_gate is None and values is None:
+            return v
+        wanted = (*x.shape[:2], self.kv_heads * self.head_dim)
+        if self.value_gate is None or values is None or values.shape != wanted:
+            got = "none" if values is None else tuple(values.shape)
+            takes = "no value embeddings" if self.value_gate is None else f"value embeddings of shape {wanted}"
+            raise ShapeError(f"this attention takes {takes}, but got {got}\nfix: see its argument value_gate")
+        values = values if mask is None else values.where(mask[:, :, None], 0.0)
+        return torch.addcmul(v, self.value_gate(x)[..., None], self._heads(values))
 
     def _heads(self, flat: Tensor) -> Tensor:
         """(b, s, h*e) -> (b, s, h, e)."""

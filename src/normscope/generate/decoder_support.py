@@ -27,6 +27,8 @@ from normscope.ops.norm.statistic import Statistic
 KERNEL_ACTIVATIONS = {"relu2": 0, "relu": 1, "gelu": 2, "gelu-tanh": 3, "silu": 4, "reglu": 1, "geglu": 2, "swiglu": 4}
 """The number that `normscope.ops.fused.decode_step` has for each activation, or for the activation of its gate."""
 
+_UNSUPPORTED = ("smear", "embedding_mix", "value_embeddings", "backout")
+
 
 def can_decode(model: nn.Module) -> bool:
     """Whether the fused decoder can run the model with the same result.
@@ -37,6 +39,7 @@ def can_decode(model: nn.Module) -> bool:
         type(model) is GPT
         and model.config.wiring == "pre"
         and model.config.activation in KERNEL_ACTIVATIONS
+        and not any(getattr(model.config, name) for name in _UNSUPPORTED)
         and all(tensor.dtype == torch.float32 and tensor.is_contiguous() for tensor in parameters_and_buffers(model))
         and select_backend(*parameters_and_buffers(model)) == "fused"
         and not autocasts(torch.device("cpu"))

@@ -63,6 +63,31 @@ def nanochat(**overrides: Any) -> GPTConfig:
     )
 
 
+def nanochat_2026_07(**overrides: Any) -> GPTConfig:
+    """Return nanochat's later GPT: `nanochat`, whose blocks also read the embedding again, in several ways.
+
+    It reproduces nanochat at commit 92d63d4 (2026-07-03): value embeddings, a learned mix of stream and embedding
+    before each block, smear, backout, sharper attention, and a short window in three of four blocks. The last block
+    always sees everything. As in `nanochat`, queries and keys are rotated by the opposite angle.
+
+    >>> config = nanochat_2026_07()
+    >>> config.rotary_base, config.smear, list(config.value_layers)
+    (100000.0, True, [1, 3, 5, 7, 9, 11])
+    """
+    return nanochat(
+        **{
+            "vocab_size": 32768,
+            "rotary_base": 100000.0,
+            "smear": True,
+            "embedding_mix": True,
+            "value_embeddings": True,
+            "backout": True,
+            "init": "nanochat-2026-07",
+            **overrides,
+        }
+    )
+
+
 def llama(**overrides: Any) -> GPTConfig:
     """Return Llama: RMSNorm, SwiGLU, rotary, and grouped-query attention with about three query heads per KV head.
 
@@ -88,7 +113,12 @@ def llama(**overrides: Any) -> GPTConfig:
     )
 
 
-PRESETS: Mapping[str, Callable[..., GPTConfig]] = {"gpt2": gpt2, "nanochat": nanochat, "llama": llama}
+PRESETS: Mapping[str, Callable[..., GPTConfig]] = {
+    "gpt2": gpt2,
+    "nanochat": nanochat,
+    "nanochat-2026-07": nanochat_2026_07,
+    "llama": llama,
+}
 
 
 def preset(name: str, **overrides: Any) -> GPTConfig:
