@@ -20,10 +20,6 @@ from normscope.errors import CacheError, ConfigError, ShapeError
 from normscope.ops.attention import attend, attention_mask, sdpa
 from normscope.ops.symbolic_sizes import statically_known_true
 
-GATE_FEATURES = 12
-GATE_MAXIMUM = 3.0
-"""Of the gates of value embeddings."""
-
 
 class Attention(BaseModule):
     r"""Multi-head attention, with optional grouped queries, rotary embeddings, QK-norm, sliding window and KV cache.
@@ -70,6 +66,8 @@ class Attention(BaseModule):
         Learning" (value embeddings are a later form of it).
     """
 
+    gate_features, gate_maximum = 12, 3.0
+
     def __init__(
         self,
         width: int,
@@ -105,7 +103,7 @@ class Attention(BaseModule):
         self.q = Linear(width, self.heads * self.head_dim, bias, init=init)
         self.k = Linear(width, self.kv_heads * self.head_dim, bias, init=init)
         self.v = Linear(width, self.kv_heads * self.head_dim, bias, init=init)
-        self.value_gate = Gate(width, self.kv_heads, GATE_FEATURES, GATE_MAXIMUM) if value_gate else None
+        self.value_gate = Gate(width, self.kv_heads, self.gate_features, self.gate_maximum) if value_gate else None
         self.out = Linear(self.heads * self.head_dim, width, bias, init=init, role=role, depth=depth)
         self.q_norm = None if qk_norm is None else qk_norm.build((None, None, self.heads, self.head_dim))
         self.k_norm = None if qk_norm is None else qk_norm.build((None, None, self.kv_heads, self.head_dim))

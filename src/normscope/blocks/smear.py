@@ -8,8 +8,6 @@ from normscope.blocks.gate import Gate
 from normscope.blocks.torch_tools import BaseModule, is_fx_proxy
 from normscope.errors import ShapeError
 
-GATE_FEATURES = 24
-
 
 class Smear(BaseModule):
     r"""Add a gated fraction of the previous token's embedding to each token: what a bigram says, for almost nothing.
@@ -37,9 +35,11 @@ class Smear(BaseModule):
         Karpathy 2025, "nanochat: The best ChatGPT that $100 can buy".
     """
 
+    gate_features = 24
+
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.gate = Gate(width, 1, GATE_FEATURES)
+        self.gate = Gate(width, 1, self.gate_features)
         self.scale = nn.Parameter(torch.zeros(1))
 
     def reset_parameters(self) -> None:

@@ -15,6 +15,7 @@ from normscope.models.gpt import GPT
 from normscope.ops.norm.statistic import RMS, STANDARDIZE
 
 _FLOAT32_EPS = 2.0**-23
+_UNSUPPORTED_FIELDS = ("smear", "embedding_mix", "value_embeddings", "backout")
 
 
 def norm_tables(model: GPT) -> dict[str, Any]:
@@ -25,6 +26,11 @@ def norm_tables(model: GPT) -> dict[str, Any]:
     {'norm': {'centers': True, 'eps': 1e-05, 'group': 8}, 'qk_norm': {'centers': False, 'eps': 1.1920928955078125e-07, \
 'group': 4}}
     """
+    added = next((name for name in _UNSUPPORTED_FIELDS if getattr(model.config, name)), None)
+    if added is not None:
+        raise ConfigError(
+            f"the page cannot run a model with {added}=True\nfix: train with --preset nanochat, gpt2 or llama"
+        )
     block = model.blocks[0]
     assert isinstance(block, Block)
     attention = block.attention
@@ -64,6 +70,8 @@ def _unsupported(field: str, norm: Norm | None, problem: str) -> ConfigError:
 
 def tokenizer_content(tokenizer: Tokenizer) -> dict[str, Any]:
     """Return the contents of the tokenizer's file, after checking that the page can run it."""
+    if tokenizer.eos_token_id is None:
+        raise _unsupported_tokenizer("a vocabulary without an end-of-text token")
     content: dict[str, Any] = json.loads(tokenizer.to_json())
     if not isinstance(tokenizer, ByteTokenizer | CharacterTokenizer):
         _check_byte_level_bpe(content)

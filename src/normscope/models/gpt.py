@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from normscope.blocks.attention import GATE_FEATURES as value_features
+from normscope.blocks.attention import Attention
 from normscope.blocks.block import Block, BlockConfig, final_norm
 from normscope.blocks.cache import KVCache, StartPosition, max_start, position_ids
 from normscope.blocks.checks import check_mask, check_same_device, check_tokens, unknown_token
@@ -25,7 +25,6 @@ from normscope.blocks.linear import Embedding, Linear
 from normscope.blocks.mix import Mix, interpolate
 from normscope.blocks.norm.norm_spec import as_norm, build_norm
 from normscope.blocks.rotary import Rotary, check_rotary, rotary_for_layers
-from normscope.blocks.smear import GATE_FEATURES as smear_features
 from normscope.blocks.smear import Smear
 from normscope.blocks.torch_tools import BaseModule, is_fx_proxy
 from normscope.checks import check_config, check_flags, check_positive_int, check_positive_number, short_repr
@@ -93,10 +92,11 @@ class GPTConfig(BlockConfig):
         """
         tables = self.vocab_size * (1 if self.tied_head else 2) + (self.context if self.positions == "learned" else 0)
         own_norm = count_norm_parameters(self.norm, (self.width,)) if self.embedding_norm else 0
-        smear = min(smear_features, self.width) + 1 if self.smear else 0
+        smear = min(Smear.gate_features, self.width) + 1 if self.smear else 0
         scales = 2 * self.depth * self.embedding_mix + self.backout
         _, kv_heads, head_dim = self.head_sizes
-        values = kv_heads * (self.vocab_size * head_dim + min(value_features, self.width)) * len(self.value_layers)
+        gate = min(Attention.gate_features, self.width)
+        values = kv_heads * (self.vocab_size * head_dim + gate) * len(self.value_layers)
         return count_block_parameters(self) + tables * self.width + own_norm + smear + scales + values
 
     @property
@@ -130,8 +130,8 @@ class GPT(BaseModule):
 
     Formula:
         x = embedding[tokens] (+ position);  x = block(x) for each block;  logits = norm(x) W_head^T
-        with embedding_mix: x = block(a_i x + b_i x0), x0: the embedding;  with backout: logits = norm(x - c m) W_head^T,
-        m: x after the middle block
+        with embedding_mix: x = block(a x + b x0), x0: the embedding
+        with backout: logits = norm(x + b m) W_head^T, m: x after the middle block
 
     Scope:
         That of the norms, by default `... [d]`. A norm that shares statistics along s would leak the future: an error.
