@@ -1,9 +1,9 @@
 """Weight initializations, by name.
 
 An initialization depends on the role of a weight: an `input` projection reads the residual stream, a `hidden` one does
-so in an MLP, a `residual` projection writes to the stream, the `head` computes the logits, an `embedding` maps tokens to
-vectors, a `value` embedding maps them to values of attention, a `position` embedding maps positions to vectors, and a
-`tied` weight is both embedding and head.
+so in an MLP, a `residual` projection writes to the stream, the `head` computes the logits, an `embedding` maps tokens
+to vectors, a `value` embedding maps them to values of attention, a `position` embedding maps positions to vectors, and
+a `tied` weight is both embedding and head.
 """
 
 import dataclasses
