@@ -1,7 +1,7 @@
 """Run the code of another repository as it was at a commit, beside ours.
 
-The folder of the commit is unpacked from a git repository (a checkout or a bare one) into a temporary folder, which comes
-first on sys.path; afterwards its modules are forgotten.
+A commit of a git repository (a checkout or a bare one) is unpacked into a temporary folder, which comes first on
+sys.path; afterwards its modules are forgotten.
 """
 
 import io
@@ -21,7 +21,8 @@ def checked_out(repository: Path, commit: str) -> Iterator[Path]:
     if done.returncode != 0:
         raise SystemExit(f"{repository} has no commit {commit}: {done.stderr.decode().strip()}")
     with tempfile.TemporaryDirectory() as temporary:
-        tarfile.open(fileobj=io.BytesIO(done.stdout)).extractall(temporary, filter="data")
+        with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
+            archive.extractall(temporary, filter="data")
         before = set(sys.modules)
         sys.path.insert(0, temporary)
         try:

@@ -27,7 +27,7 @@ from normscope._version import __version__
 from normscope.blocks.linear import Embedding, Linear
 from normscope.data.tokenizers import Tokenizer
 from normscope.errors import ConfigError, FileError, NonFiniteError
-from normscope.exporting.html_support import norm_tables, tokenizer_content
+from normscope.exporting.html_support import check_config, norm_tables, tokenizer_content
 from normscope.generate.decoder import pack
 from normscope.models.config_json import config_to_json
 from normscope.models.gpt import GPT
@@ -69,6 +69,7 @@ def fill_template(template: bytes, model: GPT, tokenizer: Tokenizer, weights: st
         weights: "int8" or "float32".
         content: Facts about the run, and its prompt.
     """
+    check_config(model.config)
     norms, tokenizer_file = norm_tables(model), tokenizer_content(tokenizer)  # which refuse before anything is packed
     tensors, data = pack_tensors(model, weights)
     filled = {

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from normscope.blocks.block import Block, BlockConfig
 from normscope.blocks.residual import WIRINGS
-from normscope.blocks.rotary import Rotary
+from normscope.blocks.rotary import rotary_for_layers
 from normscope.checks import as_path, check_flags, check_positive_int, did_you_mean, short_repr
 from normscope.drawing.draw_model import Drawing, draw_model
 from normscope.errors import ConfigError, NormscopeError
@@ -85,8 +85,9 @@ def draw_block_of(config: BlockConfig, shape: Shape, name: str) -> Drawing:
     """Draw one block of this config for inputs of this shape; `name` is the model's."""
     with torch.device("meta"):  # a drawing needs only shapes
         rotary = None
-        if isinstance(config, GPTConfig) and config.positions == "rotary":
-            rotary = Rotary(config.head_sizes[2], config.context, config.rotary_base)
+        if isinstance(config, GPTConfig):
+            layers = config.rotary_of_layers(1)
+            (rotary,) = rotary_for_layers(layers, config.head_sizes[2], config.context, config.rotary_dim)
         block = Block(config, rotary).eval()
         x = torch.empty(shape)
     count = sum(parameter.numel() for parameter in block.parameters())

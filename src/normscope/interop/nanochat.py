@@ -25,7 +25,7 @@ from normscope.interop.converted_weights import ConvertedWeights, Source, first_
 from normscope.interop.files.torch_file import read_torch_file
 from normscope.interop.nanochat_tokenizer import CHAT_TEMPLATE, find_tokenizer
 from normscope.models.gpt import GPTConfig
-from normscope.models.presets import nanochat, nanochat_2026_07
+from normscope.models.presets import nanochat, nanochat_2026_07, nanochat_windows
 from normscope.storage.json_files import read_json
 
 _FIX = (
@@ -104,7 +104,13 @@ def _config(settings: _Settings, weights: Mapping[str, Tensor]) -> GPTConfig:
             f"it has {has} but no {lacks}: nanochat wrote such models between January and March 2026, and they differ "
             f"in details that a checkpoint does not tell\nfix: use a model of an earlier or a later nanochat"
         )
-    return nanochat_2026_07(**shared, window_pattern=nanochat_windows(settings.window_pattern, settings.n_layer))
+    pattern = settings.window_pattern.upper()
+    if not pattern or set(pattern) - set("SL"):
+        raise WeightsError(
+            f"window_pattern={settings.window_pattern!r:.40} must consist of the letters S and L\nfix: {_FIX}"
+        )
+    windows = nanochat_windows(pattern, settings.sequence_len, settings.n_layer)
+    return nanochat_2026_07(**shared, **{"window": None, **windows})
 
 
 def _sources(config: GPTConfig) -> Mapping[str, Source]:
