@@ -59,7 +59,7 @@ def content_of(path: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("weights", ["int8", "float32"])
 def test_a_page_gives_back_its_model_and_tokenizer(run: Run, tmp_path: Path, weights: str) -> None:
     path = normscope.export(run, weights=weights, out=tmp_path / "page.html")
-    model, tokenizer = normscope.read_exported(path)
+    model, tokenizer = normscope.load(path)
     original, _ = run.load_model("best")
     assert model.config == original.config
     assert not model.training
@@ -112,7 +112,7 @@ def test_nothing_in_a_text_can_end_the_script(tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     path.write_bytes(page)
     assert content_of(path)["facts"]["name"] == name
-    assert normscope.read_exported(path)[1].to_json() == tokenizer.to_json()
+    assert normscope.load(path)[1].to_json() == tokenizer.to_json()
 
 
 @pytest.mark.parametrize("settings", [{"to": "onnx"}, {"to": 5}, {"weights": "int4"}, {"weights": "bfloat16"}])
@@ -236,7 +236,7 @@ def test_a_damaged_page_is_refused(run: Run, tmp_path: Path, name: str) -> None:
     path = normscope.export(run, out=tmp_path / "page.html")
     path.write_text(damaged(path.read_text(), name))
     with pytest.raises(NormscopeError, match=r"page\.html"):
-        normscope.read_exported(path)
+        normscope.load(path)
 
 
 def test_the_golden_values_of_the_page_are_those_of_python() -> None:

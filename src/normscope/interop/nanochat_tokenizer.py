@@ -5,7 +5,6 @@ from pathlib import Path
 from normscope.data.tokenizers import Tokenizer
 from normscope.errors import WeightsError
 from normscope.interop.files.tiktoken_pickle import read_tiktoken
-from normscope.interop.tiktoken_bpe import tokenizer_from_ranks
 
 CHAT_TEMPLATE = (
     "<|bos|>"
@@ -34,6 +33,8 @@ def find_tokenizer(folder: Path, vocab_size: int) -> tuple[Tokenizer | None, tup
     path = next((place for place in places if place.is_file()), None)
     if path is None:
         return None, (f"no tokenizer found: copy nanochat's tokenizer.pkl to {folder}",)
+    from normscope.interop.tiktoken_bpe import tokenizer_from_ranks  # imports tokenizers
+
     tokenizer = tokenizer_from_ranks(read_tiktoken(path))
     if tokenizer.vocab_size != vocab_size:
         raise WeightsError(

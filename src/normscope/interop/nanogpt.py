@@ -1,20 +1,15 @@
 """Read the checkpoints of nanoGPT: ckpt.pt, with the model, its arguments and the state of the optimizer."""
 
-import re
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
-
-import torch
-from torch import Tensor
 
 from normscope.checks import as_path
 from normscope.errors import FileError, NormscopeError, WeightsError
 from normscope.interop.checkpoint import ExternalCheckpoint
-from normscope.interop.converted_weights import ConvertedWeights, Source, without_prefixes
-from normscope.interop.files.torch_file import read_torch_file
+from normscope.interop.files.torch_file import is_state_dict, read_torch_file, without_wrappers
 from normscope.interop.nanogpt_tokenizer import find_tokenizer
+from normscope.interop.weight_table import Source, WeightTable
 from normscope.models.gpt import GPTConfig
 from normscope.models.presets import gpt2
 
@@ -29,6 +24,21 @@ _ARGUMENTS = {
     "dropout": "dropout",
 }
 """nanoGPT's name of each setting, and ours."""
+TABLE = WeightTable(
+    layers={
+        "embedding": "transformer.wte",
+        "position": "transformer.wpe",
+        **{f"blocks.{{i}}.attention.{name}": Source("transformer.h.{i}.attn.c_attn", "rows") for name in "qkv"},
+        "blocks.{i}.attention.out": "transformer.h.{i}.attn.c_proj",
+        "blocks.{i}.mlp.up": "transformer.h.{i}.mlp.c_fc",
+        "blocks.{i}.mlp.down": "transformer.h.{i}.mlp.c_proj",
+        "blocks.{i}.norms.0": "transformer.h.{i}.ln_1",
+        "blocks.{i}.norms.1": "transformer.h.{i}.ln_2",
+        "final_norm": "transformer.ln_f",
+        "head": "lm_head",
+    },
+    ignored=r"transformer\.h\.\d+\.attn\.bias",  # causal masks
+)
 
 
 def read_nanogpt(path: str | Path) -> ExternalCheckpoint:
@@ -41,11 +51,11 @@ def read_nanogpt(path: str | Path) -> ExternalCheckpoint:
     if not path.exists():
         raise FileError(f"there is no checkpoint {path}\nfix: {_FIX}")
     content = read_torch_file(path)
-    if not isinstance(content, Mapping) or not isinstance(content.get("model"), Mapping):
-        raise WeightsError(f"{path} is not a nanoGPT checkpoint: it has no 'model'\nfix: {_FIX}")
+    if not isinstance(content, Mapping) or not is_state_dict(content.get("model")):
+        raise WeightsError(f"{path} is not a nanoGPT checkpoint: it has no 'model' with tensors\nfix: {_FIX}")
     try:
         config = _config(content.get("model_args"))
-        weights = _weights(config, content["model"])
+        weights = TABLE.to_ours(config, without_wrappers(content["model"]))
     except NormscopeError as error:
         raise WeightsError(f"{path}: {error}") from None
     settings = content.get("config")
@@ -63,41 +73,3 @@ def _config(arguments: Any) -> GPTConfig:
         problem = f"has the unknown setting {unknown[0]!r:.40}" if unknown else f"lacks {missing[0]!r}"
         raise WeightsError(f"its model_args {problem}\nfix: {_FIX}; models of a changed nanoGPT are not supported")
     return gpt2(**{_ARGUMENTS[name]: value for name, value in arguments.items()})
-
-
-def _weights(config: GPTConfig, theirs: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    named = without_prefixes(theirs)
-    named = {
-        name: weight for name, weight in named.items() if not re.fullmatch(r"transformer\.h\.\d+\.attn\.bias", name)
-    }
-    head, table = named.pop("lm_head.weight", None), named.get("transformer.wte.weight")
-    if head is not None and table is not None and head.data_ptr() != table.data_ptr() and not torch.equal(head, table):
-        raise WeightsError("lm_head.weight differs from transformer.wte.weight, but nanoGPT ties them")
-    sources = {
-        "embedding.weight": Source("transformer.wte.weight"),
-        "position.weight": Source("transformer.wpe.weight"),
-    }
-    for kind in ("weight", "bias") if config.bias else ("weight",):
-        sources[f"final_norm.{kind}"] = Source(f"transformer.ln_f.{kind}")
-        for i in range(config.depth):
-            block, layer = f"blocks.{i}", f"transformer.h.{i}"
-            for position, name in enumerate("qkv"):
-                part = partial(_third, position=position)
-                sources[f"{block}.attention.{name}.{kind}"] = Source(f"{layer}.attn.c_attn.{kind}", part)
-            for ours, other in _LAYERS.items():
-                sources[f"{block}.{ours}.{kind}"] = Source(f"{layer}.{other}.{kind}")
-    return ConvertedWeights(named, sources)
-
-
-_LAYERS = {
-    "attention.out": "attn.c_proj",
-    "mlp.up": "mlp.c_fc",
-    "mlp.down": "mlp.c_proj",
-    "norms.0": "ln_1",
-    "norms.1": "ln_2",
-}
-
-
-def _third(weight: Tensor, position: int) -> Tensor:
-    """One of queries, keys and values, which nanoGPT computes with one matrix."""
-    return weight.tensor_split(3)[position]

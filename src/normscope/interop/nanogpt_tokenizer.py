@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from normscope.data.tokenizers import CharacterTokenizer, Tokenizer, load_tokenizer
+from normscope.data.tokenizers import ByteTokenizer, CharacterTokenizer, Tokenizer, load_tokenizer
 from normscope.errors import FileError, WeightsError
 from normscope.interop.files.pickle_file import read_pickle
 from normscope.storage.files import open_regular, read_limited
@@ -13,6 +13,7 @@ from normscope.storage.json_files import SMALL_FILE_BYTES, read_json
 
 _MERGES = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
 """Names of the vocabulary and the merges of GPT-2's tokenizer: Hugging Face's, and those of the original."""
+_BYTES = [chr(byte) if byte < 128 else "\N{REPLACEMENT CHARACTER}" for byte in range(256)]
 _FIX = "copy the file again, or remove it"
 
 
@@ -44,15 +45,20 @@ def _read(folder: Path) -> Tokenizer | None:
     return None
 
 
-def _characters(path: Path) -> CharacterTokenizer:
+def _characters(path: Path) -> Tokenizer:
+    """The tokenizer of a meta.pkl. Those that `normscope export` writes may end with end-of-text, an empty string."""
     meta = read_pickle(path)
-    characters = meta.get("itos") if isinstance(meta, Mapping) else None
-    if not isinstance(characters, Mapping) or {*characters} != {*range(len(characters))}:
+    numbered = meta.get("itos") if isinstance(meta, Mapping) else None
+    if not isinstance(numbered, Mapping) or {*numbered} != {*range(len(numbered))}:
         raise FileError(f"{path} has no characters: 'itos' must map 0, 1, 2, ... to them\nfix: {_FIX}")
-    alphabet = [characters[i] for i in range(len(characters))]
-    if not all(isinstance(one, str) and len(one) == 1 for one in alphabet) or alphabet != sorted({*alphabet}):
+    names = [numbered[i] for i in range(len(numbered))]
+    has_eos = names[-1:] == [""]
+    characters = names[:-1] if has_eos else names
+    if has_eos and characters == _BYTES:
+        return ByteTokenizer()
+    if not all(isinstance(one, str) and len(one) == 1 for one in characters) or characters != sorted({*characters}):
         raise FileError(f"{path} does not list characters in Unicode order, as nanoGPT's prepare.py does\nfix: {_FIX}")
-    return CharacterTokenizer("".join(alphabet), has_eos=False)
+    return CharacterTokenizer("".join(characters), has_eos=has_eos)
 
 
 def _byte_pairs(vocabulary: Path, merges: Path) -> Tokenizer:
