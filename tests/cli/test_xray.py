@@ -229,7 +229,10 @@ def test_two_files_are_compared(trained_run: Path, in_folder: Path, capsys: pyte
     ("line", "words"),
     [
         ("nanocat", "no such model: 'nanocat' does not exist (nothing is downloaded)\nfix: did you mean 'nanochat'?"),
-        ("somewhere/else", "does not exist (nothing is downloaded)\nfix: use a preset (gpt2, nanochat, llama), a run"),
+        (
+            "somewhere/else",
+            "does not exist (nothing is downloaded)\nfix: use a preset (gpt2, nanochat, nanochat-2026-07, llama), a",
+        ),
         (".", ". is not a model: it is a folder with "),
         ("nothing.json", "nothing.json does not exist"),
         ("mine.py", "mine.py is not a model: it is a file that starts with b"),
