@@ -64,6 +64,7 @@ from normscope.models.gpt import GPTConfig as GPTConfig
 from normscope.models.presets import gpt2 as gpt2
 from normscope.models.presets import llama as llama
 from normscope.models.presets import nanochat as nanochat
+from normscope.models.presets import nanochat_2026_07 as nanochat_2026_07
 from normscope.models.presets import preset as preset
 from normscope.models.vit import ViT as ViT
 from normscope.models.vit import ViTConfig as ViTConfig

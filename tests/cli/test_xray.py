@@ -229,7 +229,10 @@ def test_two_files_are_compared(trained_run: Path, in_folder: Path, capsys: pyte
     ("line", "words"),
     [
         ("nanocat", "no such model: 'nanocat' does not exist (nothing is downloaded)\nfix: did you mean 'nanochat'?"),
-        ("somewhere/else", "does not exist (nothing is downloaded)\nfix: use a preset (gpt2, nanochat, llama), a run"),
+        (
+            "somewhere/else",
+            "does not exist (nothing is downloaded)\nfix: use a preset (gpt2, nanochat, nanochat-2026-07, llama), a",
+        ),
         (".", ". is not a model: it is a folder with "),
         ("nothing.json", "nothing.json does not exist"),
         ("mine.py", "mine.py is not a model: it is a file that starts with b"),
@@ -248,8 +251,8 @@ def test_two_files_are_compared(trained_run: Path, in_folder: Path, capsys: pyte
         ("mine.py:frozen", "no parameter of mine.py:frozen requires a gradient\nfix: --forward-only"),
         ("mine.py:good --cached", "--cached needs a GPT of normscope, but got"),
         ("mine.py:good --depth 3", "--depth applies only to presets, not to mine.py:good"),
-        ("nanochat --cached --step", "--cached runs one batch without backward pass"),
-        ("nanochat --step --forward-only", "--step needs gradients"),
+        ("nanochat --cached --step", "a cached pass is one batch without backward pass"),
+        ("nanochat --step --forward-only", "an optimizer step needs gradients"),
         ("nanochat --batches 0", "--batches 0 must be a positive integer"),
         ("nanochat --seed -1", "--seed -1 must be an integer"),
         ("nanochat --heads 5", "heads"),

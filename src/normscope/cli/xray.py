@@ -31,7 +31,7 @@ class Xray:
 
     TARGET is one of:
       runs/stories             a run: its best checkpoint, on its validation data
-      nanochat, gpt2, llama    a preset at initialization, on random tokens
+      nanochat, gpt2, llama    a preset (also nanochat-2026-07) at initialization, on random tokens
       path/to/model            a Hugging Face folder, or a checkpoint of another tool (see docs/import.md)
       package.module:function  a function that returns (model, batch) or (model, batch, loss); the batch is a tensor,
                                a tuple or a dict of arguments, and the loss a function of the output.

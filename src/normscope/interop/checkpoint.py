@@ -24,6 +24,7 @@ class ExternalCheckpoint:
         weights: our parameter names to tensors in the dtype in which they are stored.
         tokenizer: the model's tokenizer; None if the checkpoint has none.
         chat_template: Jinja template of a conversation; None if the checkpoint has none.
+        notices: messages for the user, such as a tokenizer that was not found.
     """
 
     format: str
@@ -32,6 +33,7 @@ class ExternalCheckpoint:
     weights: Mapping[str, Tensor]
     tokenizer: Tokenizer | None = None
     chat_template: str | None = None
+    notices: tuple[str, ...] = ()
 
 
 def build_model(checkpoint: ExternalCheckpoint, device: str = "cpu") -> GPT:
