@@ -1,0 +1,68 @@
+"""Find the first layer that an exported model computes differently, seen from outside.
+
+A runtime shows only logits. So the same writer exports probes: copies of the model in which the branches from some
+layer on add nothing to the residual stream. The first probe that differs names the layer.
+"""
+
+import copy
+from collections.abc import Callable, Sequence
+
+import torch
+
+from normscope.blocks.block import Block
+from normscope.exporting.proof.proof import worst_position
+from normscope.exporting.proof.runtime import Logits
+from normscope.models.gpt import GPT
+
+Measure = Callable[[GPT], Logits]
+"""Export a model, run it, and return its logits."""
+
+ENDS = "embedding, final norm or head"
+_ADDED = {"pre": None, "parallel": None, "sandwich": {"attention": 1, "mlp": 3}}
+"""Wirings in which a branch of zeros changes nothing, and the norm after each branch."""
+
+
+def first_difference(model: GPT, measure: Measure, tokens: Sequence[int], tolerance: float) -> str | None:
+    """Return the name of the first layer that differs; None if it cannot be found.
+
+    Args:
+        model: the model.
+        measure: exports a model and returns the logits for `tokens`.
+        tokens: the input.
+        tolerance: largest relative difference.
+    """
+    if model.config.wiring not in _ADDED:
+        return None
+    layers = [f"blocks.{i}.{branch}" for i in range(model.config.depth) for branch in ("attention", "mlp")]
+
+    def differs(count: int) -> bool:
+        probe = silence(model, layers[count:])
+        with torch.inference_mode():
+            expected = probe(torch.tensor([list(tokens)]))[0].float().numpy()
+        return not worst_position(expected, measure(probe))[1] <= tolerance
+
+    if differs(0):
+        return ENDS
+    low, high = 0, len(layers)  # the probe with `low` layers is equal, the one with `high` differs
+    if not differs(high):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if differs(middle) else (middle, high)
+    return layers[high - 1]
+
+
+@torch.no_grad()
+def silence(model: GPT, layers: Sequence[str]) -> GPT:
+    """Return a copy in which these branches, such as "blocks.0.mlp", add zero."""
+    probe = copy.deepcopy(model)
+    after = _ADDED[model.config.wiring]
+    for layer in layers:
+        _, index, branch = layer.split(".")
+        block = probe.blocks[int(index)]
+        assert isinstance(block, Block)
+        last = block.attention.out if branch == "attention" else block.mlp.down
+        silent = [last] if after is None else [last, block.norms[after[branch]]]
+        for parameter in (one for module in silent for one in module.parameters()):
+            parameter.zero_()
+    return probe
