@@ -1,4 +1,4 @@
-"""Compare two models, in any tools that run them: structure, weights, tokenizers, logits, the first layer that differs."""
+"""Compare two models in any tools: structure, weights, tokenizers, logits, and the first layer that differs."""
 
 from normscope.comparing.runtime import Runtime
 

@@ -141,8 +141,8 @@ def logit_distances(ours: FloatArray, theirs: FloatArray) -> tuple[float, ...]:
     """Largest difference at each position, in standard deviations of the logits; infinite for a NaN on one side.
 
     >>> logits = np.array([[1.0, 3.0], [2.0, 0.0]], dtype=np.float32)
-    >>> logit_distances(logits, logits + np.float32([[0], [0.1]]))
-    (0.0, 0.1)
+    >>> logit_distances(logits, logits + np.float32([[0], [0.5]]))
+    (0.0, 0.5)
     """
     scale = max(_scale(ours), _scale(theirs))
     with np.errstate(invalid="ignore"):

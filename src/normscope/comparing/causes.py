@@ -155,18 +155,15 @@ def _queries_and_keys(config: GPTConfig, weights: Weights) -> Iterator[Changed]:
         return
     halves = torch.arange(size).reshape(2, -1)
     orders = {
-        "with their halves swapped (the same as a rotation by the negative angle)": halves.flip(0).flatten(),
-        "with rows in pairs of neighbors instead of halves": halves.t().flatten(),
-        "with rows in halves instead of pairs of neighbors": torch.arange(size).reshape(-1, 2).t().flatten(),
+        "their halves swapped": halves.flip(0).flatten(),
+        "rows in pairs of neighbors instead of halves": halves.t().flatten(),
+        "rows in halves instead of pairs of neighbors": torch.arange(size).reshape(-1, 2).t().flatten(),
     }
     for text, order in orders.items():
-        for names in (("q", "k"), ("q",), ("k",)):
-            which = (
-                "queries and keys are"
-                if len(names) == 2
-                else f"only the {'queries' if names[0] == 'q' else 'keys'} are"
-            )
-            yield f"{which} {text}", config, _reorder_heads(weights, names, order)
+        also = ", or the rotation has the opposite sign" if "swapped" in text and config.positions == "rotary" else ""
+        yield f"queries and keys have {text}{also}", config, _reorder_heads(weights, ("q", "k"), order)
+        yield f"only the queries have {text}", config, _reorder_heads(weights, ("q",), order)
+        yield f"only the keys have {text}", config, _reorder_heads(weights, ("k",), order)
 
 
 def _attention(config: GPTConfig, weights: Weights) -> Iterator[Changed]:

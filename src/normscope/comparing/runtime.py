@@ -93,7 +93,7 @@ class GPTRuntime:
         found: dict[str, FloatArray] = {}
         with ExitStack() as hooks, eval_inference_mode(list(self.model.modules())):
             for name, module in self.model.named_modules():
-                if name:
+                if name and not isinstance(module, nn.Dropout):
                     hooks.callback(module.register_forward_hook(partial(_keep, found, name)).remove)
             self.model(_batch(tokens, self.model))
         return found

@@ -1,4 +1,4 @@
-"""A model of another tool in our terms: its config, its weights by our names, its tokenizer; and the GPT built of it."""
+"""A model of another tool in our terms: its config, its weights by our names, its tokenizer. And a GPT of it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
