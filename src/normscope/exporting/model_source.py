@@ -8,8 +8,7 @@ import numpy as np
 
 from normscope.data.tokenizers import Tokenizer
 from normscope.models.gpt import GPT
-from normscope.render.formatting import number
-from normscope.runs.report.run_record import read_run_record
+from normscope.runs.report.run_record import number, read_run_record
 from normscope.runs.run import Run
 
 STATISTICS = ("loss", "bits_per_byte")

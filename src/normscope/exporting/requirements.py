@@ -40,15 +40,23 @@ class Requirements:
         return found
 
 
-def check_representable(config: GPTConfig, tool: str, choices: Sequence[Requirements]) -> Requirements:
-    """Return the first architecture that can represent a config; raise a ConfigError that names the fields."""
-    misses = {choice: choice.mismatches(config) for choice in choices}
-    closest = min(choices, key=lambda choice: len(misses[choice]))
-    if misses[closest]:
-        presets = "normscope train --preset llama"
+def check_representable(
+    config: GPTConfig, tool: str, choices: Sequence[Requirements], preset: str = "llama"
+) -> Requirements:
+    """Return the first architecture that can represent a config; raise a ConfigError that names the fields.
+
+    Args:
+        config: the config.
+        tool: name of the tool.
+        choices: its architectures.
+        preset: a preset that it can represent.
+    """
+    misses, closest = min(((one.mismatches(config), one) for one in choices), key=lambda pair: len(pair[0]))
+    if misses:
         raise ConfigError(
-            f"{tool} cannot run this model: no architecture of it has {', '.join(misses[closest])} "
-            f"(closest: {closest.architecture})\nfix: export a model of {presets}, or use --to onnx or --to html"
+            f"{tool} cannot run this model: no architecture of it has {', '.join(misses)} "
+            f"(closest: {closest.architecture})\n"
+            f"fix: export a model of `normscope train --preset {preset}`, or use --to onnx or --to html"
         )
     return closest
 
@@ -72,7 +80,7 @@ def is_norm(statistic: str, bias: bool | None = None, eps: float | None = None) 
 
     def allowed(value: NormSpec | str | None) -> bool:
         norm = as_norm(value)
-        if norm is None or norm.eps is None and eps is not None:
+        if norm is None or (norm.eps is None and eps is not None):
             return False
         return (norm.statistic, norm.scope, norm.state, norm.affine) == (statistic, "... [d]", None, "d") and (
             (bias is None or norm.bias is bias) and (eps is None or norm.eps == eps)

@@ -46,7 +46,7 @@ def write_gguf(source: ModelSource, weights: str, path: Path) -> None:
     missing = state.keys() - {name for ours in names.values() for name in ours}
     if missing:
         raise ConfigError(f"llama.cpp has no place for the tensors {', '.join(sorted(missing)[:4])}")
-    kinds = {name: _kind(gguf, name, state[ours[0]], weights) for name, ours in names.items()}
+    kinds = {name: tensor_kind(gguf, name, state[ours[0]], weights) for name, ours in names.items()}
     for name, ours in names.items():
         rows = sum(state[one].shape[0] for one in ours)
         shape = (rows, *state[ours[0]].shape[1:])
@@ -88,7 +88,7 @@ def _add_tokenizer(writer: Any, tokenizer: GGUFTokenizer) -> None:
     writer.add_add_bos_token(False)
 
 
-def _kind(gguf: Any, name: str, tensor: Tensor, weights: str) -> Any:
+def tensor_kind(gguf: Any, name: str, tensor: Tensor, weights: str) -> Any:
     """The format of a tensor. Rows that blocks do not divide are float16; the table of tokens keeps 8 bits."""
     kinds = gguf.GGMLQuantizationType
     if tensor.dim() == 1 or weights == "f32" or name.startswith("position_embd"):
@@ -100,7 +100,9 @@ def _kind(gguf: Any, name: str, tensor: Tensor, weights: str) -> Any:
 
 def _file_type(gguf: Any, weights: str) -> int:
     types = gguf.LlamaFileType
-    return int({"f32": types.ALL_F32, "f16": types.MOSTLY_F16, "q8_0": types.MOSTLY_Q8_0, "q4_0": types.MOSTLY_Q4_0}[weights])
+    return int(
+        {"f32": types.ALL_F32, "f16": types.MOSTLY_F16, "q8_0": types.MOSTLY_Q8_0, "q4_0": types.MOSTLY_Q4_0}[weights]
+    )
 
 
 def _add_tensor_info(gguf: Any, writer: Any, name: str, shape: tuple[int, ...], kind: Any) -> None:

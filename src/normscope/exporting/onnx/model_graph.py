@@ -97,10 +97,15 @@ class _ModelGraph:
             attention, mlp = partial(self._attention, i, block), partial(self._mlp, i, block)
             x = join(x, attention, mlp, norms)  # type: ignore[arg-type, assignment]  # symbolic values, not tensors
         x = self._norm("final_norm", self.model.final_norm, self.norm_table, config.width)(x)
-        logits = x @ graph.node("Transpose", table, perm=[1, 0]) if self.model.head is None else self._linear("head", self.model.head, x)
+        logits = (
+            x @ graph.node("Transpose", table, perm=[1, 0])
+            if self.model.head is None
+            else self._linear("head", self.model.head, x)
+        )
         if config.logit_cap is not None:
             logits = (logits / config.logit_cap).apply("Tanh") * config.logit_cap
         graph.output(logits, "logits", ["batch", "length", config.vocab_size])
+        graph.outputs.insert(0, graph.outputs.pop())  # the first output, before those of the cache
 
     def _hidden_keys(self, keys: Value) -> Value:
         """Return which keys (t) each query (s) does not see, (s, t)."""
