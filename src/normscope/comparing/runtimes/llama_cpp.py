@@ -42,7 +42,7 @@ class LlamaCppRuntime:
         self.precision, self.eos_token_id = precision, eos_token_id
         self._key = secrets.token_hex(16)
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  # closed by close()
-        command = [sys.executable, "-m", "normscope.comparing.runtimes.llama_cpp_server"]
+        command = [sys.executable, "-P", str(Path(__file__).with_name("llama_cpp_server.py"))]
         self._process = subprocess.Popen(
             [*command, str(path), str(context), self._key],
             stdin=subprocess.PIPE,
@@ -54,8 +54,8 @@ class LlamaCppRuntime:
         address = self._process.stdout.readline().strip()
         if not address:
             self.close()
-            raise RuntimeFailure(f"llama.cpp cannot load {path}: {self._reason}")
-        self._connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=_ANSWER_SECONDS)
+            raise RuntimeFailure(f"llama.cpp cannot load it: {self._reason}")
+        self._address = urlsplit(address).netloc
 
     def close(self) -> None:
         if self._process.stdin is not None:
@@ -112,12 +112,16 @@ class LlamaCppRuntime:
 
     def _post(self, path: str, **content: Any) -> Any:
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self._key}"}
+        # A connection for each request: on a kept one the server waits 40 ms for an acknowledgement, each time.
+        connection = http.client.HTTPConnection(self._address, timeout=_ANSWER_SECONDS)
         try:
-            self._connection.request("POST", path, json.dumps(content), headers)
-            response = self._connection.getresponse()
+            connection.request("POST", path, json.dumps(content), headers)
+            response = connection.getresponse()
             answer = json.loads(response.read())
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise RuntimeFailure(f"llama.cpp does not answer: {error or type(error).__name__}") from error
+        finally:
+            connection.close()
         if response.status != 200:
             raise RuntimeFailure(f"llama.cpp cannot answer {path}: {answer['error']['message']}")
         return answer

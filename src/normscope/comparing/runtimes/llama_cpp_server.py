@@ -1,4 +1,4 @@
-"""Run llama.cpp's server in a process of its own: python -m normscope.comparing.runtimes.llama_cpp_server FILE CONTEXT KEY
+"""Run llama.cpp's server in a process of its own: python llama_cpp_server.py FILE CONTEXT KEY
 
 Prints its address, and ends when its standard input is closed. A file that llama.cpp refuses can end the process.
 """
@@ -15,6 +15,8 @@ def main(path: str, context: str, key: str) -> None:
     # The most precise arithmetic that it has: a cache in float32, and attention written out.
     params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
     params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    # One thread: several wait for each other in busy loops, which takes minutes on a machine with other work.
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
     params.hostnames, params.port, params.api_keys = ["127.0.0.1"], 0, [key]
     params.verbosity = 1  # errors only
     server = xllamacpp.Server(params)

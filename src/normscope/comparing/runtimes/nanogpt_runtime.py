@@ -33,7 +33,7 @@ class NanoGPTRuntime:
             content = torch.load(folder / "ckpt.pt", map_location="cpu", weights_only=True)  # refuses anything but data
             self.arguments, self.weights = content["model_args"], content["model"]
         except Exception as error:
-            raise RuntimeFailure(f"{folder / 'ckpt.pt'} is not a checkpoint: {error}") from error
+            raise RuntimeFailure(f"ckpt.pt is not a checkpoint: {error}") from error
         self.context, self.vocab_size = int(self.arguments["block_size"]), int(self.arguments["vocab_size"])
         self.eos_token_id = eos_token_id
         checkout = os.environ.get(CHECKOUT)

@@ -29,7 +29,7 @@ class OnnxRuntime:
                 str(folder / "model.onnx"), options, providers=["CPUExecutionProvider"]
             )
         except Exception as error:  # it raises errors of every kind
-            raise RuntimeFailure(f"onnxruntime cannot load {folder}: {error}") from error
+            raise RuntimeFailure(f"onnxruntime cannot load it: {error}") from error
         self.name = f"onnxruntime {onnxruntime.__version__}"
         facts = self.session.get_modelmeta().custom_metadata_map
         self.context, self.eos_token_id = int(facts["context"]), int(facts["eos_token_id"])

@@ -46,7 +46,7 @@ class PageRuntime:
         self._input, self._output = self._process.stdin, self._process.stdout
         if self._output.readline().strip() != "ready":
             _, errors = self._process.communicate()
-            raise RuntimeFailure(f"Node.js cannot run {path}: {errors[-400:]}")
+            raise RuntimeFailure(f"Node.js cannot run it: {errors[-400:]}")
 
     def close(self) -> None:
         self._process.communicate()

@@ -25,6 +25,6 @@ class SafetensorsRuntime(GPTRuntime):
             config = config_from_json(json.loads((folder / "config.json").read_text()))
             model, tokenizer = model_from_weights(config, weights), load_tokenizer(folder)
         except (OSError, ValueError, NormscopeError, safetensors.SafetensorError) as error:
-            raise RuntimeFailure(f"{folder} cannot be read back: {error}") from error
+            raise RuntimeFailure(f"it cannot be read back: {error}") from error
         super().__init__(model, tokenizer, f"safetensors {safetensors.__version__}")
         self.eos_token_id = tokenizer.eos_token_id

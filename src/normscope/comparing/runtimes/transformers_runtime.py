@@ -33,16 +33,17 @@ class TransformersRuntime:
         except ImportError:
             raise RuntimeUnavailable("transformers is not installed\nfix: pip install transformers") from None
         transformers.logging.set_verbosity_error()
+        transformers.logging.disable_progress_bar()
         try:
             self.model, report = transformers.AutoModelForCausalLM.from_pretrained(
                 folder, dtype=torch.float32, output_loading_info=True, attn_implementation="eager"
             )
             self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
         except Exception as error:  # it raises errors of every kind
-            raise RuntimeFailure(f"transformers cannot load {folder}: {error}") from error
+            raise RuntimeFailure(f"transformers cannot load it: {error}") from error
         wrong = [f"{kind}: {', '.join(sorted(map(str, names))[:3])}" for kind, names in report.items() if names]
         if wrong:
-            raise RuntimeFailure(f"transformers loads {folder} in part: {'; '.join(wrong)}")
+            raise RuntimeFailure(f"transformers loads it in part: {'; '.join(wrong)}")
         self.model.eval()
         config = self.model.config
         self.name = f"transformers {transformers.__version__} ({type(self.model).__name__})"
