@@ -157,7 +157,7 @@ def check_output_folder(folder: str | Path) -> None:
     ...     except FileError as error:
     ...         print(str(error).replace(folder, "FOLDER"))
     FOLDER is not empty: it contains notes.txt
-    fix: name a new folder with --out
+    fix: choose a new folder with --out
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -172,7 +172,7 @@ def check_output_folder(folder: str | Path) -> None:
     unrelated = [name for name in names if name not in leftovers and not name.startswith(".")]
     if unrelated:
         raise FileError(
-            f"{folder} is not empty: it contains {', '.join(unrelated[:3])}\nfix: name a new folder with --out"
+            f"{folder} is not empty: it contains {', '.join(unrelated[:3])}\nfix: choose a new folder with --out"
         )
 
 

@@ -59,8 +59,8 @@ def train_run(
             raise
         raise ConfigError(
             f"not enough memory for this run: {str(error).splitlines()[0]:.120}\n"
-            f"fix: start a new run with a smaller --micro-batch, --context, --width or --depth; saved checkpoints "
-            f"are intact"
+            f"fix: start a new run with a smaller micro_batch, context, width or depth; saved checkpoints are "
+            f"intact"
         ) from error
     write_report(run.folder)
     return reason

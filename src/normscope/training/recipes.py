@@ -68,7 +68,7 @@ def sprint(depth: int) -> Recipe:
         preset="nanochat",
         model={"depth": depth, "width": 96, "heads": 2, "context": 64},
         train={
-            "steps": 350,
+            "steps": 400,
             "batch": 12,
             "matrix_lr": 0.03,
             "lr": 0.01,
