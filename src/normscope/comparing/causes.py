@@ -6,6 +6,7 @@ Nothing is guessed from names: a cause is reported only if the changed model giv
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -57,7 +58,8 @@ def find_cause(a: GPTRuntime, b: Runtime, tokens: Sequence[int], tolerance: floa
     tokens = list(tokens)
     size = min(a.vocab_size, b.vocab_size)
     theirs = centered(b.logits(tokens)[:, :size])
-    config, weights = a.model.config, a.model.state_dict()
+    config = a.model.config
+    weights: Weights = a.model.state_dict()
 
     def distance(config: GPTConfig, weights: Weights) -> float:
         try:
@@ -103,28 +105,47 @@ def _shifted(ours: FloatArray, theirs: FloatArray, tolerance: float) -> Cause | 
 
 def mistakes(config: GPTConfig, weights: Weights) -> Iterator[Changed]:
     """The model with each of the known mistakes that apply to it."""
-    for family in (_settings, _norms, _queries_and_keys, _attention, _tables, _vectors, _matrices):
+    for family in (_settings, _special_settings, _norms, _queries_and_keys, _attention, _tables, _vectors, _matrices):
         yield from family(config, weights)
+
+
+def _with(config: GPTConfig, **settings: Any) -> GPTConfig:
+    return replace(config, **settings)
 
 
 def _settings(config: GPTConfig, weights: Weights) -> Iterator[Changed]:
     gated = ACTIVATIONS[config.activation].gated
     for name, activation in ACTIVATIONS.items():
         if activation.gated == gated and name != config.activation:
-            yield f"the activation is {name} instead of {config.activation}", replace(config, activation=name), weights
+            yield f"the activation is {name} instead of {config.activation}", _with(config, activation=name), weights
     if config.positions == "rotary":
         for base in (1e4, 1e5, 5e5, 1e6):
             if base != config.rotary_base:
                 text = f"the base of the rotary embedding is {base:g} instead of {config.rotary_base:g}"
-                yield text, replace(config, rotary_base=base), weights
-        yield "the rotary embedding is missing", replace(config, positions="none"), weights
+                yield text, _with(config, rotary_base=base), weights
+        yield "the rotary embedding is missing", _with(config, positions="none"), weights
     for cap in (None, 15.0, 30.0):
         if cap != config.logit_cap:
             text = f"the soft cap of the logits is {cap or 'none'} instead of {config.logit_cap or 'none'}"
-            yield text, replace(config, logit_cap=cap), weights
+            yield text, _with(config, logit_cap=cap), weights
     for window in {None, 0 if config.window is None else config.window - 1}:
         if window != config.window and window != 0:
-            yield f"the sliding window is {window or 'none'}", replace(config, window=window), weights
+            yield f"the sliding window is {window or 'none'}", _with(config, window=window), weights
+
+
+def _special_settings(config: GPTConfig, weights: Weights) -> Iterator[Changed]:
+    """Settings that few models have, and that a converter may not know."""
+    for field, default, text in (
+        ("rotary_scaling", None, "the scaling of the rotary frequencies is missing"),
+        ("rotary_dim", None, "all features of a head are rotated"),
+        ("rotary_pattern", "R", "all blocks have the same rotary embedding"),
+        ("local_rotary_base", None, "blocks with a window have the rotary base of the others"),
+        ("window_pattern", "S", "all blocks have the sliding window"),
+        ("attention_scale", None, "the attention is scaled by the root of the head dimension"),
+        ("attention_cap", None, "the soft cap of the attention is missing"),
+    ):
+        if getattr(config, field) != default:
+            yield text, _with(config, **{field: default}), weights
 
 
 def _norms(config: GPTConfig, weights: Weights) -> Iterator[Changed]:
@@ -135,17 +156,17 @@ def _norms(config: GPTConfig, weights: Weights) -> Iterator[Changed]:
                 if eps != norm.eps:
                     shown = ["2^-23" if value is None else f"{value:g}" for value in (eps, norm.eps)]
                     text = f"eps of {what} is {shown[0]} instead of {shown[1]}"
-                    yield text, replace(config, **{field: replace(norm, eps=eps)}), weights
+                    yield text, _with(config, **{field: replace(norm, eps=eps)}), weights
             for statistic in ("rms", "standardize"):
                 if statistic != norm.statistic:
                     text = f"{what} are {'RMSNorm' if statistic == 'rms' else 'LayerNorm'}"
-                    yield text, replace(config, **{field: replace(norm, statistic=statistic)}), weights
+                    yield text, _with(config, **{field: replace(norm, statistic=statistic)}), weights
     if config.qk_norm is not None:
         kept = _without(weights, ".q_norm.", ".k_norm.")
-        yield "the norm of queries and keys is missing", replace(config, qk_norm=None), kept
+        yield "the norm of queries and keys is missing", _with(config, qk_norm=None), kept
     if config.embedding_norm:
         kept = _without(weights, "embedding_norm.")
-        yield "the norm after the embedding is missing", replace(config, embedding_norm=False), kept
+        yield "the norm after the embedding is missing", _with(config, embedding_norm=False), kept
 
 
 def _queries_and_keys(config: GPTConfig, weights: Weights) -> Iterator[Changed]:
@@ -157,7 +178,7 @@ def _queries_and_keys(config: GPTConfig, weights: Weights) -> Iterator[Changed]:
     orders = {
         "their halves swapped": halves.flip(0).flatten(),
         "rows in pairs of neighbors instead of halves": halves.t().flatten(),
-        "rows in halves instead of pairs of neighbors": torch.arange(size).reshape(-1, 2).t().flatten(),
+        "rows in halves instead of pairs of neighbors": halves.reshape(-1, 2).t().flatten(),
     }
     for text, order in orders.items():
         also = ", or the rotation has the opposite sign" if "swapped" in text and config.positions == "rotary" else ""
@@ -192,11 +213,9 @@ def _tables(config: GPTConfig, weights: Weights) -> Iterator[Changed]:
     if not config.tied_head:
         tied = {**weights, "head.weight": weights["embedding.weight"]}
         yield "the output head is the embedding, but the head is not tied", config, tied
-    for factor, text in ((config.width**0.5, "multiplied"), (config.width**-0.5, "divided")):
-        scaled = {name: value * factor if name == "embedding.weight" else value for name, value in weights.items()}
-        if config.tied_head:
-            scaled["head.weight"] = weights["embedding.weight"]
-        yield f"the embedding is {text} by the root of the width", replace(config, tied_head=False), scaled
+    for scale, text in ((1.0, "not scaled"), (config.width**0.5, "multiplied by the root of the width")):
+        if scale != config.embedding_scale:
+            yield f"the embedding is {text}", _with(config, embedding_scale=scale), weights
 
 
 def _vectors(config: GPTConfig, weights: Weights) -> Iterator[Changed]:
@@ -256,7 +275,8 @@ def _reorder_heads(weights: Weights, names: Sequence[str], order: Tensor) -> Wei
     def reorder(value: Tensor) -> Tensor:
         if value.dim() == 1 and len(value) == size:
             return value[order]
-        return value.unflatten(0, (-1, size))[:, order].flatten(0, 1)
+        heads: Tensor = value.unflatten(0, (-1, size))
+        return heads[:, order].flatten(0, 1)
 
     changed = _change(weights, [f".attention.{name}." for name in names], reorder)
     return _change(changed, [f".attention.{name}_norm." for name in names], reorder)
@@ -264,11 +284,13 @@ def _reorder_heads(weights: Weights, names: Sequence[str], order: Tensor) -> Wei
 
 def _by_head(stacked: Tensor, heads: int) -> Tensor:
     """Rows (part, head, feature) read as (head, part, feature)."""
-    return stacked.unflatten(0, (heads, 3, -1)).transpose(0, 1).flatten(0, 2)
+    rows: Tensor = stacked.unflatten(0, (heads, 3, -1))
+    return rows.transpose(0, 1).flatten(0, 2)
 
 
 def _by_part(stacked: Tensor, heads: int) -> Tensor:
-    return stacked.unflatten(0, (3, heads, -1)).transpose(0, 1).flatten(0, 2)
+    rows: Tensor = stacked.unflatten(0, (3, heads, -1))
+    return rows.transpose(0, 1).flatten(0, 2)
 
 
 def _relaid(config: GPTConfig, weights: Weights, layout: Callable[[Tensor, int], Tensor]) -> Weights:

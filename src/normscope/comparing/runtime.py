@@ -62,8 +62,8 @@ class GPTRuntime:
 
     >>> from normscope.models.presets import llama
     >>> runtime = GPTRuntime(GPT(llama(vocab_size=65, context=32, depth=2, width=64, heads=4)))
-    >>> runtime.logits([1, 2, 3]).shape, list(runtime.layers([1, 2, 3]))[:2]
-    ((3, 65), ['embedding', 'blocks.0.attention.q'])
+    >>> runtime.logits([1, 2, 3]).shape, runtime.layers([1, 2, 3])["blocks.0.attention"].shape
+    ((3, 65), (3, 64))
     """
 
     def __init__(self, model: GPT, tokenizer: Tokenizer | None = None, name: str = "normscope") -> None:

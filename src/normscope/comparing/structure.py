@@ -22,6 +22,14 @@ WORDS = {
     "embedding_norm": "norm after the embedding",
     "logit_cap": "soft cap of the logits",
     "window": "sliding window",
+    "window_pattern": "blocks with the sliding window",
+    "attention_scale": "scale of the attention",
+    "attention_cap": "soft cap of the attention",
+    "rotary_dim": "rotated features of a head",
+    "rotary_scaling": "scaling of the rotary frequencies",
+    "rotary_pattern": "rotary embeddings of the blocks",
+    "local_rotary_base": "base of the rotary embedding of blocks with a window",
+    "embedding_scale": "scale of the embedding",
     "wiring": "residual wiring",
     "norm": "norm",
     "qk_norm": "norm of queries and keys",
@@ -54,7 +62,7 @@ def compare_configs(a: GPTConfig, b: GPTConfig) -> tuple[SettingDiff, ...]:
 standardize', 'norm (norm.bias): False and True']
     """
     ours, theirs = _settings(a), _settings(b)
-    found = []
+    found: list[SettingDiff] = []
     for name in (name for name in ours if name in theirs):
         if isinstance(ours[name], NormSpec) and isinstance(theirs[name], NormSpec):
             found += _norm_diffs(name, ours[name], theirs[name])
@@ -69,7 +77,7 @@ def _settings(config: GPTConfig) -> dict[str, Any]:
     settings |= dict(zip(("heads", "kv_heads", "head_dim"), config.head_sizes, strict=True))
     settings["hidden"] = config.hidden_size
     if config.positions != "rotary":
-        settings.pop("rotary_base")
+        settings = {name: value for name, value in settings.items() if "rotary" not in name}
     return {name: as_norm(value) if name in ("norm", "qk_norm") else value for name, value in settings.items()}
 
 
