@@ -134,7 +134,12 @@ def random_tokens(a: Runtime, b: Runtime, length: int = LENGTH, seed: int = 0) -
 def _common_logits(a: Runtime, b: Runtime, tokens: Sequence[int]) -> tuple[FloatArray, FloatArray]:
     """The logits of both sides for the tokens that both have: vocabularies may be padded."""
     size = min(a.vocab_size, b.vocab_size)
-    return a.logits(tokens)[:, :size], b.logits(tokens)[:, :size]
+    return centered(a.logits(tokens)[:, :size]), centered(b.logits(tokens)[:, :size])
+
+
+def centered(logits: FloatArray) -> FloatArray:
+    """Subtract the mean of each position, which no probability depends on: some tools show only log-probabilities."""
+    return logits - logits.mean(axis=1, keepdims=True)
 
 
 def logit_distances(ours: FloatArray, theirs: FloatArray) -> tuple[float, ...]:
