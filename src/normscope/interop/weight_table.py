@@ -94,7 +94,7 @@ class WeightTable:
         """The tensors of theirs by name. Fused layers are in the order of the table."""
         groups: dict[str, _Group] = {}
         order = list(self.layers)
-        for name, shape in sorted(_shapes(config).items(), key=lambda item: order.index(_pattern(item[0]))):
+        for name, shape in sorted(parameter_shapes(config).items(), key=lambda item: order.index(_pattern(item[0]))):
             layer, _, part = name.rpartition(".")
             block = re.match(r"blocks\.(\d+)\.", layer)
             found = self.layers[_pattern(name)]
@@ -124,7 +124,8 @@ def _pattern(name: str) -> str:
 
 
 @lru_cache(maxsize=4)
-def _shapes(config: GPTConfig) -> dict[str, tuple[int, ...]]:
+def parameter_shapes(config: GPTConfig) -> dict[str, tuple[int, ...]]:
+    """The shape of each weight of a model of this config."""
     with torch.device("meta"):
         return {name: tuple(tensor.shape) for name, tensor in GPT(config).state_dict().items()}
 
