@@ -38,7 +38,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     elif weight.numel() >= _MIN_PROBED and _is_fast(weight.dtype):
         y = F.linear(x.to(weight.dtype), weight).to(x.dtype)
     else:
-        y = _Product.apply(x, weight)  # type: ignore[no-untyped-call]
+        y = _Product.apply(x, weight)
     return y if bias is None else y + bias
 
 
@@ -56,7 +56,7 @@ class _Product(torch.autograd.Function):
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
 
     @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor | None]:  # type: ignore[override]
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor | None]:
         x, weight = ctx.saved_tensors
         dx = dweight = None
         if ctx.needs_input_grad[0]:
