@@ -203,7 +203,7 @@ def check_heads(width: int, heads: int, kv_heads: int | None, head_dim: int | No
     if head_dim is None:
         if width % heads:
             raise ConfigError(
-                f"width={width} is not divisible by heads={heads}\nfix: choose a number of heads that divides the width, or a head_dim"
+                f"width={width} is not divisible by heads={heads}\nfix: change heads or width, or set head_dim"
             )
         head_dim = width // heads
     check_positive_int(head_dim=head_dim)
