@@ -90,16 +90,15 @@ def splice(path: Path, rng: random.Random) -> None:
 
 
 def insert_instruction(path: Path, rng: random.Random) -> None:
-    """Insert or overwrite instructions of a pickle, also of that in an archive of torch.save."""
-    archive = zipfile.ZipFile(path) if zipfile.is_zipfile(path) else None
-    if archive is None:
-        path.write_bytes(_with_instruction(path.read_bytes(), rng))
-        return
+    """Insert or overwrite instructions of a pickle, also of that in an archive of torch.save that is still valid."""
     changed = io.BytesIO()
-    with archive, zipfile.ZipFile(changed, "w") as target:
-        for name in archive.namelist():
-            data = archive.read(name)
-            target.writestr(name, _with_instruction(data, rng) if name.endswith("data.pkl") else data)
+    try:
+        with zipfile.ZipFile(path) as archive, zipfile.ZipFile(changed, "w") as target:
+            for name in archive.namelist():
+                data = archive.read(name)
+                target.writestr(name, _with_instruction(data, rng) if name.endswith("data.pkl") else data)
+    except Exception:  # zipfile raises many kinds
+        changed = io.BytesIO(_with_instruction(path.read_bytes(), rng))
     path.write_bytes(changed.getvalue())
 
 
