@@ -141,7 +141,7 @@ def test_a_missing_checkpoint_is_an_error(run: Run, checkpoint: Any) -> None:
         ("\x00", "Expecting value"),
         ('{"format": 99}', "has format 99, but this version of normscope reads formats 1 to 2"),
         ('{"format": 1}', "object missing required field `normscope`"),
-        ('{"format": 1, "corpus": 5}', "expected `object`, got `int` at `corpus`"),
+        ('{"format": 1, "corpus": 5}', r"expected `object \| null`, got `int` at `corpus`"),
     ],
 )
 def test_an_invalid_config_is_an_error(tmp_path: Path, content: str, words: str) -> None:

@@ -59,9 +59,14 @@ class XrayTarget:
     steps: int | None = None
 
 
-def from_run(folder: Path, checkpoint: str | int) -> XrayTarget:
-    """A checkpoint of a run, on the first batches of its validation data. Only reads the run folder."""
+def from_run(folder: Path, checkpoint: str | int, seed: int = 0) -> XrayTarget:
+    """A checkpoint of a run, on the first batches of its validation data. Only reads the run folder.
+
+    An imported model has no data and runs on random tokens.
+    """
     run = Run.open(folder)
+    if run.config.imported is not None:
+        return _on_random_tokens(str(folder), run.load_model(checkpoint)[0], seed)
     model, done = run.load_model(checkpoint)
     corpus, train = run.corpus(verify=["validation"]), run.config.train
     optimizer = OptimizerGroup(model, train)
@@ -104,8 +109,12 @@ def from_checkpoint(source: Source, seed: int) -> XrayTarget:
         if is_damaged or not source.path.is_dir() or not _has_safetensors(source.path):
             raise  # transformers cannot read it either
         return _of_transformers(source.path, seed, error)
+    return _on_random_tokens(str(source.path), model, seed)
+
+
+def _on_random_tokens(label: str, model: GPT, seed: int) -> XrayTarget:
     tokens = _random_tokens(model.config.vocab_size, min(model.config.context, 128), seed)
-    return _of_gpt(str(source.path), model, tokens, _adamw_step(model))
+    return _of_gpt(label, model, tokens, _adamw_step(model))
 
 
 def from_function(target: str, seed: int) -> XrayTarget:

@@ -176,6 +176,11 @@ class ChecksummedFolder:
             raise
         return file
 
+    def verified(self, name: str) -> Path:
+        """Path of a file, after verifying it."""
+        with self.open(name):
+            return self.folder.path / name
+
     def read(self, name: str) -> bytes:
         """Read a small file after verifying it."""
         if name in self.files and self.files[name].bytes > SMALL_FILE_BYTES:

@@ -67,12 +67,13 @@ def list_runs(folder: str | Path = "runs") -> tuple[list[RunSummary], dict[Path,
 def summarize(folder: Path) -> RunSummary:
     """Read config and checkpoints of a run; no tensors are loaded."""
     run = Run.open(folder)
+    run.checkpoints.check_metrics(run.metrics)
     last = run.checkpoints.last()
     files = list(_files(folder))
     modified = datetime.fromtimestamp(_last_change(files)).astimezone()
     return RunSummary(
         path=str(folder),
-        status="training" if is_locked(folder) else "done" if run.is_done() else "stopped",
+        status="training" if is_locked(folder) else "done" if run.is_done() or run.config.imported else "stopped",
         depth=run.config.model.depth,
         width=run.config.model.width,
         parameters=run.config.model.parameter_count(),

@@ -101,12 +101,18 @@ def load(source: Run | str | Path, *, checkpoint: str | int = "best", device: st
         model, _ = source.load_model(checkpoint, device)
         return model, source.tokenizer()
     read = read_source(source, checkpoint)
-    if read.tokenizer is None:
+    tokenizer = need_tokenizer(read)
+    return build_model(read, device), tokenizer
+
+
+def need_tokenizer(checkpoint: ExternalCheckpoint) -> Tokenizer:
+    """The tokenizer of a checkpoint; raises if it has none."""
+    if checkpoint.tokenizer is None:
         raise FileError(
-            f"{read.path} ({read.format}) has no tokenizer\n"
+            f"{checkpoint.path} ({checkpoint.format}) has no tokenizer\n"
             f"fix: copy the tokenizer.json of the model beside its weights"
         )
-    return build_model(read, device), read.tokenizer
+    return checkpoint.tokenizer
 
 
 def _unknown(path: Path) -> FileError:

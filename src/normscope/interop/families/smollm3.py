@@ -14,7 +14,7 @@ from normscope.models.gpt import GPTConfig
 
 
 def _rotary_pattern(settings: Settings, depth: int) -> str:
-    """"R" for layers with rotary embeddings, "N" for layers without."""
+    """ "R" for layers with rotary embeddings, "N" for layers without."""
     period = value(settings, "no_rope_layer_interval", 4)
     listed = settings.get("no_rope_layers")  # 1 for layers with rotary embeddings, in spite of its name
     if listed is not None:
@@ -45,7 +45,7 @@ FAMILY = Family(
     architecture="SmolLM3ForCausalLM",
     fixed={"positions": "rotary"},
     settings=(
-        *like.SIZES, like.HEAD_DIM, like.ACTIVATION, like.TIED, norm("rms_norm_eps", 1e-6, **like.RMS),
+        *like.SIZES, like.HEAD_DIM, like.ACTIVATION, like.TIED, norm("rms_norm_eps", 1e-6, like.RMS),
         rotary(2e6), biases(), _WINDOW, Setting(("no_rope_layers", "no_rope_layer_interval"), _read, _write),
     ),
     weight_table=WeightTable(LAYERS, prefix="model.", ignored=like.IGNORED),
