@@ -241,13 +241,13 @@ def reader_trial(rng: random.Random, kind: str | None = None) -> Trial:
     return Trial(
         f"reader: {kind}",
         f"{kind} (seed {seed})",
-        lambda: _read_mutated(SAMPLES[kind], random.Random(seed)),
+        lambda: read_mutated(SAMPLES[kind], random.Random(seed)),
         lambda result, folder: "detected" if _counts(result)["refused"] else "harmless",
         seconds=SLOWEST * MUTATIONS,
     )
 
 
-def _read_mutated(sample: Sample, rng: random.Random) -> int:
+def read_mutated(sample: Sample, rng: random.Random) -> int:
     """Read mutated files; raises what a reader raises, unless it is an error of ours."""
     folder = Path.cwd()
     sample.write(folder)
