@@ -35,7 +35,10 @@ def check_config(config: GPTConfig) -> None:
             )
 
 
-def norm_tables(model: GPT) -> dict[str, Any]:
+NormTable = dict[str, Any]
+
+
+def norm_tables(model: GPT) -> dict[str, NormTable | None]:
     """Describe the norms of a model for the page: whether they center, eps, and how many values share a statistic.
 
     >>> from normscope.models.presets import nanochat
@@ -54,7 +57,7 @@ def norm_tables(model: GPT) -> dict[str, Any]:
     return {"norm": _norm_table(width_norm, "norm", (model.config.width,)), "qk_norm": qk[0]}
 
 
-def _norm_table(norm: Norm | None, field: str, sizes: tuple[int, ...]) -> dict[str, Any] | None:
+def _norm_table(norm: Norm | None, field: str, sizes: tuple[int, ...]) -> NormTable | None:
     if norm is None:
         return None
     if norm.state is not None:

@@ -6,11 +6,13 @@ To add a format, add a line to `FORMATS`.
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from normscope.errors import FileError
 from normscope.interop.checkpoint import ExternalCheckpoint
+from normscope.interop.gguf import read_gguf
 from normscope.interop.html_page import read_page
 from normscope.interop.huggingface import read_huggingface
 from normscope.interop.nanochat import read_nanochat
@@ -59,7 +61,8 @@ def starts_with(path: Path, magic: bytes) -> bool:
 
 
 def _is_nanogpt(path: Path) -> bool:
-    return (path / "ckpt.pt").is_file() or (path.name == "ckpt.pt" and path.is_file())
+    is_other_name = path.suffix == ".pt" and starts_with(path, b"PK") and not _is_nanochat(path)  # ckpt.pt, renamed
+    return (path / "ckpt.pt").is_file() or is_other_name
 
 
 def _is_nanochat(path: Path) -> bool:
@@ -69,7 +72,8 @@ def _is_nanochat(path: Path) -> bool:
 
 FORMATS = (
     Format("Hugging Face", "a folder with config.json (with a model_type)", is_huggingface, read_huggingface),
-    Format("nanoGPT", "nanoGPT's ckpt.pt, or the folder with it", _is_nanogpt, read_nanogpt),
+    Format("nanoGPT", "nanoGPT's ckpt.pt (any name but model_N.pt), or the folder with it", _is_nanogpt, read_nanogpt),
     Format("nanochat", "nanochat's model_NNNNNN.pt, or the folder with them", _is_nanochat, read_nanochat),
+    Format("GGUF", "a file that starts with GGUF", partial(starts_with, magic=b"GGUF"), read_gguf),
     Format("exported page", "an .html file of `normscope export`", _is_page, read_page),
 )
