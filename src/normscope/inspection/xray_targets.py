@@ -61,7 +61,7 @@ class XrayTarget:
 def from_run(folder: Path, checkpoint: str | int) -> XrayTarget:
     """A checkpoint of a run, on the first batches of its validation data. Only reads the run folder."""
     run = Run.open(folder)
-    model, done = run.load_model(checkpoint)
+    model, done = run.load_trained_model(checkpoint)
     corpus, train = run.corpus(verify=["validation"]), run.config.train
     optimizer = OptimizerGroup(model, train)
     expected = tensor_specs(optimizer.expected_tensors() if done else {})
