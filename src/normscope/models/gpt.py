@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from normscope.blocks.block import Block, BlockConfig, final_norm
 from normscope.blocks.cache import KVCache, StartPosition, max_start, position_ids
 from normscope.blocks.checks import check_mask, check_same_device, check_tokens, unknown_token
+from normscope.blocks.fused_norms import has_hooks
 from normscope.blocks.initialization import Role
 from normscope.blocks.linear import Embedding, Linear
 from normscope.blocks.norm.norm_spec import as_norm, build_norm
@@ -25,6 +26,7 @@ from normscope.checks import check_config, check_flags, check_positive_int, chec
 from normscope.errors import CacheError, ConfigError, ShapeError
 from normscope.models.size import check_model_size, count_block_parameters, count_norm_parameters
 from normscope.ops.cross_entropy import IGNORE_INDEX, cap_logits, cross_entropy
+from normscope.ops.linear_cross_entropy import is_worthwhile, linear_cross_entropy
 from normscope.render.formatting import format_bytes
 from normscope.runtime.memory import available_memory
 
@@ -164,10 +166,14 @@ class GPT(BaseModule):
         """
         if is_fx_proxy(tokens):
             return self._fx_call(tokens, mask=mask, cache=cache, last_only=last_only, capped=capped)
+        x = self._run_blocks(tokens, mask, cache)
+        return self.to_logits(x, mask=mask, last_only=last_only, capped=capped)
+
+    def _run_blocks(self, tokens: Tensor, mask: Tensor | None, cache: KVCache | None) -> Tensor:
         x = self.embed(tokens, mask=mask, cache=cache)
         for i, block in enumerate(self.blocks):
             x = block(x, mask=mask, cache=None if cache is None else cache.layers[i])
-        return self.to_logits(x, mask=mask, last_only=last_only, capped=capped)
+        return x
 
     def embed(self, tokens: Tensor, *, mask: Tensor | None = None, cache: KVCache | None = None) -> Tensor:
         """Return the residual stream before the first block, (b, s, width); arguments as in `forward`."""
@@ -196,12 +202,24 @@ class GPT(BaseModule):
         check_same_device("the tensor of targets", targets.device, tokens.device)
         if mask is not None:
             targets = targets.masked_fill(~mask, IGNORE_INDEX)
-        cap = self.config.logit_cap
-        logits = self(tokens, mask=mask) if cap is None else self(tokens, mask=mask, capped=False)
+        cap, labels = self.config.logit_cap, targets.flatten().long()
         try:
-            return cross_entropy(logits.flatten(0, 1), targets.flatten().long(), cap)
+            if self._computes_loss_in_chunks(tokens):
+                x = self.final_norm(self._run_blocks(tokens, mask, None), mask=mask)
+                return linear_cross_entropy(x.flatten(0, 1), self._head_weight, labels, cap)
+            logits = self(tokens, mask=mask) if cap is None else self(tokens, mask=mask, capped=False)
+            return cross_entropy(logits.flatten(0, 1), labels, cap)
         except IndexError:
             raise unknown_token(targets, self.config.vocab_size, "the loss", ignored=IGNORE_INDEX) from None
+
+    @property
+    def _head_weight(self) -> Tensor:
+        return self.embedding.weight if self.head is None else self.head.weight
+
+    def _computes_loss_in_chunks(self, tokens: Tensor) -> bool:
+        """Whether the loss need not have all logits in memory: they are many, and nobody else sees them."""
+        is_plain = self.head is None or (type(self.head) is Linear and not has_hooks(self.head))
+        return is_plain and not has_hooks(self) and is_worthwhile(tokens[..., None], self._head_weight)
 
     def new_cache(self, batch: int, capacity: int | None = None) -> KVCache:
         """Return an empty KV cache for `batch` sequences of up to `capacity` tokens (default: the context)."""
