@@ -10,7 +10,6 @@ turns; memory is the peak of the process above what it had after the imports.
 import statistics
 import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 
 import tyro
 from rich.console import Console

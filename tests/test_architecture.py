@@ -28,10 +28,11 @@ LEVELS = {
     "models": 5,
     "drawing": 6,
     "learning": 6,
-    "interop": 6,
     "data": 6,
     "generate": 7,
+    "interop": 7,
     "training.config": 7,  # what a run folder stores of its training
+    "comparing": 8,
     "runs": 8,
     "training": 9,
     "inspection": 10,

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import normscope
-from normscope.errors import ConfigError, NormscopeError
+from normscope.errors import ConfigError, FileError, NormscopeError
 from tests.cli.running import write_text
 
 ANY: Any = normscope  # called with wrong types on purpose
@@ -59,7 +59,7 @@ def test_xrays_of_a_target(run: Path, tmp_path: Path) -> None:
     assert not difference.diverges
     with pytest.raises(ConfigError, match="--depth applies only to presets"):
         normscope.xray_target(run, depth=2)
-    with pytest.raises(ConfigError, match="no such target"):
+    with pytest.raises(FileError, match="no such model"):
         normscope.xray_target(tmp_path / "nothing")
 
 

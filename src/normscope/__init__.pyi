@@ -38,7 +38,6 @@ from normscope.drawing.scopes.draw_scope import draw as draw
 from normscope.errors import NormscopeError as NormscopeError
 from normscope.errors import ScopeError as ScopeError
 from normscope.exporting.export import export as export
-from normscope.exporting.read_html import read_exported as read_exported
 from normscope.generate.chat import Conversation as Conversation
 from normscope.generate.config import GenerationConfig as GenerationConfig
 from normscope.generate.text import generate_text as generate_text
@@ -51,7 +50,6 @@ from normscope.inspection.xray import xray_diff as xray_diff
 from normscope.inspection.xray import xray_target as xray_target
 from normscope.inspection.xray_config import XrayConfig as XrayConfig
 from normscope.interop.fuse import fuse as fuse
-from normscope.interop.huggingface import load_huggingface as load_huggingface
 from normscope.lab.commands import list_claims as list_claims
 from normscope.lab.commands import run_lab as run_lab
 from normscope.lab.commands import write_lab_report as write_lab_report
@@ -69,9 +67,10 @@ from normscope.models.presets import nanochat as nanochat
 from normscope.models.presets import preset as preset
 from normscope.models.vit import ViT as ViT
 from normscope.models.vit import ViTConfig as ViTConfig
+from normscope.runs.import_model import import_model as import_model
 from normscope.runs.list_runs import list_runs as list_runs
+from normscope.runs.read_source import load as load
 from normscope.runs.sample import chat as chat
-from normscope.runs.sample import load_run as load_run
 from normscope.runs.sample import sample as sample
 from normscope.scope import Plan as Plan
 from normscope.scope import Scope as Scope

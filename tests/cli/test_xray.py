@@ -228,11 +228,11 @@ def test_two_files_are_compared(trained_run: Path, in_folder: Path, capsys: pyte
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("nanocat", "no such target: 'nanocat'\nfix: did you mean 'nanochat'?"),
-        ("somewhere/else", "no such target: 'somewhere/else'\nfix: use a run folder, a preset (gpt2, nanochat, llama)"),
-        (".", "is not a run: it has no config.json"),
+        ("nanocat", "no such model: 'nanocat' does not exist (nothing is downloaded)\nfix: did you mean 'nanochat'?"),
+        ("somewhere/else", "does not exist (nothing is downloaded)\nfix: use a preset (gpt2, nanochat, llama), a run"),
+        (".", ". is not a model: it is a folder with "),
         ("nothing.json", "nothing.json does not exist"),
-        ("mine.py", "mine.py is a file, not a model\nfix: add the name of a function"),
+        ("mine.py", "mine.py is not a model: it is a file that starts with b"),
         ("mine.py:away", "mine.py has no function 'away'\nfix: use one of: net, good"),
         ("mine.py:value", "mine.py has no function 'value'"),
         ("gone.py:make", "no such file: gone.py"),

@@ -80,7 +80,7 @@ def test_what_transformers_cannot_read_has_both_reasons(bert: Path, capsys: pyte
         ("theirs.py:too_few", "is a tensor, and Bilinear.forward(input1"),
         ("theirs.py:too_few", "is missing a required argument: 'input2'\nfix: return a tensor for model(batch)"),
         ("theirs.py:other_names", "is a dict of 1, and Net.forward(input"),
-        ("notes.txt", "notes.txt is a file, not a model\nfix: use a function"),
+        ("notes.txt", "notes.txt is not a model: it is a file that starts with b'a text'"),
         ("theirs.py:with_lables", "theirs.py has no function 'with_lables'\nfix: did you mean 'with_labels'?"),
         ("many.py:else", "make_10, make_11, and 28 more"),
         ("many.py:make_7", "did you mean 'make_"),

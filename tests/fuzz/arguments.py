@@ -138,7 +138,7 @@ def _judge(result: ProcessResult, _: Path) -> str:
 
 
 CALLS = (
-    "generate_text", "generate_tokens", "load_run", "load_tokenizer", "load_huggingface", "GPT", "TrainConfig",
+    "generate_text", "generate_tokens", "load", "load_tokenizer", "GPT", "TrainConfig",
     "create_run", "prepare", "Run.open", "explain", "draw", "LayerNorm", "Linear",
 )  # fmt: skip
 """The names in `api_calls`, which imports torch to tell them."""
@@ -191,9 +191,8 @@ def api_calls(folder: Path) -> Mapping[str, tuple[Any, dict[str, Any]]]:
             normscope.generate_tokens,
             {"model": model, "prompts": [[1, 2]], "max_new_tokens": 3, "seed": 1, "samples": 1, "stop_tokens": [1]},
         ),
-        "load_run": (normscope.load_run, {"run": folder / "run", "checkpoint": "best", "device": "cpu"}),
+        "load": (normscope.load, {"source": folder / "run", "checkpoint": "best", "device": "cpu"}),
         "load_tokenizer": (normscope.load_tokenizer, {"path": folder / "tokenizer.json"}),
-        "load_huggingface": (normscope.load_huggingface, {"folder": folder / "hf-gpt2"}),
         "GPT": (lambda **settings: normscope.GPT(normscope.preset("llama", **settings)), sizes),
         "TrainConfig": (
             TrainConfig,

@@ -199,7 +199,7 @@ def setting(**overrides: Any) -> Callable[[], GPTConfig]:
     ("norm-number", ConfigError, "there is no norm 3; give one of layer", setting(norm=3)),
     ("tied", ConfigError, "tied_head='x' must be True or False", setting(tied_head="x")),
     ("embedding-norm", ConfigError, "embedding_norm=1 must be True or False", setting(embedding_norm=1)),
-    ("bias", ConfigError, "bias='no' must be True or False", lambda: gpt2(bias="no")),
+    ("bias", ConfigError, "bias='no' must be True, False, qkv, attention or mlp", lambda: gpt2(bias="no")),
     ("heads", ConfigError, "heads='four' must be", lambda: llama(heads="four")),
     ("vocabulary", ConfigError, "vocab_size=0 must be", setting(vocab_size=0)),
     ("context", ConfigError, "context=0 must be", setting(context=0)),

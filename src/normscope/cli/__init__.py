@@ -27,6 +27,7 @@ COMMANDS = {
     "resume": ("normscope.cli.resume", "Continue an interrupted run, or train a finished one longer"),
     "sample": ("normscope.cli.sample", "Generate text from a trained model"),
     "chat": ("normscope.cli.chat", "Chat with a trained model"),
+    "import": ("normscope.cli.import_model", "Import a checkpoint of another tool as a run"),
     "export": ("normscope.cli.export", "Export a trained model, as one HTML page that runs it"),
     "runs": ("normscope.cli.runs", "List the runs in a folder"),
     "studio": ("normscope.cli.studio", "Open the local web interface"),

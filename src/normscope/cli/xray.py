@@ -34,7 +34,7 @@ class XrayCommand:
     TARGET is one of:
       runs/stories             a run: its best checkpoint, on its validation data
       nanochat, gpt2, llama    a preset at initialization, on random tokens
-      path/to/folder           a Hugging Face model (config.json and safetensors; nothing is downloaded)
+      path/to/model            a Hugging Face folder, or a checkpoint of another tool (see docs/import.md)
       package.module:function  a function that returns (model, batch) or (model, batch, loss); the batch is a tensor,
                                a tuple or a dict of arguments, and the loss a function of the output.
                                Also path/to/file.py:function
@@ -100,10 +100,8 @@ def _xray(command: XrayCommand) -> int:
     from normscope.diagnostics.record_json import save_record
     from normscope.diagnostics.report.terminal import print_record
     from normscope.inspection.xray import xray_target
-    from normscope.runs.run import is_run
 
-    if is_run(Path(command.target)):
-        print_checkpoint_notice(Path(command.target))
+    print_checkpoint_notice(Path(command.target))
     result = xray_target(command.target, **_settings(command))
     if command.json is not None:
         save_record(result.record, command.json)

@@ -8,7 +8,7 @@ The page is a template that is built from web/export.html, with the code inside.
 | model     | JSON: facts about the run, the config, the norms, the tokenizer, a table of tensors  |
 | weights   | base64 of the tensors, little-endian, each at an offset that is a multiple of 4      |
 
-`normscope.exporting.read_html` reads such a page.
+`normscope.interop.html_page` reads such a page.
 """
 
 import base64
@@ -27,16 +27,15 @@ from normscope._version import __version__
 from normscope.blocks.linear import Embedding, Linear
 from normscope.data.tokenizers import Tokenizer
 from normscope.errors import ConfigError, FileError, NonFiniteError
-from normscope.exporting.html_support import norm_tables, tokenizer_content
+from normscope.exporting.html_support import check_config, norm_tables, tokenizer_content
 from normscope.generate.decoder import pack
+from normscope.interop.html_page import PAGE_FORMAT
 from normscope.models.config_json import config_to_json
 from normscope.models.gpt import GPT
 from normscope.render.formatting import format_bytes
 from normscope.runs.report.run_record import number, read_run_record
 from normscope.runs.run import Run
-from normscope.storage.json_files import FileFormat
 
-PAGE_FORMAT = FileFormat(1)
 MAX_WEIGHT_BYTES = 380 * 2**20
 """Browsers limit the length of a string to a little less than 2^29 characters; base64 has 4 for 3 bytes."""
 TEMPLATE_PATH = "studio/static/export.html"
@@ -69,6 +68,7 @@ def fill_template(template: bytes, model: GPT, tokenizer: Tokenizer, weights: st
         weights: "int8" or "float32".
         content: Facts about the run, and its prompt.
     """
+    check_config(model.config)
     norms, tokenizer_file = norm_tables(model), tokenizer_content(tokenizer)  # which refuse before anything is packed
     tensors, data = pack_tensors(model, weights)
     filled = {

@@ -1,8 +1,9 @@
-"""What the exported page supports: norms and tokenizers, as its code needs them. Others are refused by name.
+"""What the exported page supports: configs, norms and tokenizers, as its code needs them. Others are refused by name.
 
-The page runs every `GPTConfig` whose norms are over the features of a single token.
+Norms must be over the features of a single token.
 """
 
+import dataclasses
 import json
 import math
 from typing import Any
@@ -11,10 +12,27 @@ from normscope.blocks.block import Block
 from normscope.blocks.norm.base import Norm
 from normscope.data.tokenizers import ByteTokenizer, CharacterTokenizer, Tokenizer
 from normscope.errors import ConfigError
-from normscope.models.gpt import GPT
+from normscope.models.gpt import GPT, GPTConfig
 from normscope.ops.norm.statistic import RMS, STANDARDIZE
 
 _FLOAT32_EPS = 2.0**-23
+ONLY_DEFAULT = (
+    "attention_cap", "attention_scale", "embedding_scale", "local_rotary_base", "rotary_dim", "rotary_pattern",
+    "rotary_scaling", "window_pattern",
+)  # fmt: skip
+"""Fields of `GPTConfig` that the page does not have."""
+_UNSUPPORTED = {"wiring": ("parallel-2", "branch"), "activation": ("geglu-tanh",)}
+
+
+def check_config(config: GPTConfig) -> None:
+    """Refuse a config that the page cannot run."""
+    defaults = {field.name: field.default for field in dataclasses.fields(GPTConfig)}
+    for name in (*ONLY_DEFAULT, *_UNSUPPORTED):
+        value = getattr(config, name)
+        if value != defaults[name] and value in _UNSUPPORTED.get(name, (value,)):
+            raise ConfigError(
+                f"the page cannot run a model with {name}={value!r}\nfix: train another model for the page"
+            )
 
 
 def norm_tables(model: GPT) -> dict[str, Any]:

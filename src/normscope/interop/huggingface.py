@@ -15,7 +15,9 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from normscope.checks import as_path
+from normscope.data.tokenizers.load import load_tokenizer
 from normscope.errors import FileError, NormscopeError, WeightsError
+from normscope.interop.checkpoint import ExternalCheckpoint
 from normscope.interop.families import families
 from normscope.interop.family import Settings
 from normscope.models.gpt import GPT, GPTConfig
@@ -31,18 +33,8 @@ class _Index(Struct):
     weight_map: dict[str, str]
 
 
-def load_huggingface(folder: str | Path) -> GPT:
-    """Load the model in a folder with config.json and model.safetensors (or shards), in eval mode.
-
-    >>> import tempfile
-    >>> from transformers import GPT2Config, GPT2LMHeadModel
-    >>> tiny = GPT2Config(vocab_size=50, n_positions=8, n_embd=16, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0)
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     GPT2LMHeadModel(tiny).save_pretrained(folder)
-    ...     model = load_huggingface(folder)
-    >>> model.config.depth, model.config.activation, model.training
-    (2, 'gelu-tanh', False)
-    """
+def read_huggingface(folder: str | Path) -> ExternalCheckpoint:
+    """Read the model in a folder with config.json, model.safetensors (or shards), and tokenizer.json."""
     folder = as_path(folder, "a model's folder")
     if not folder.is_dir():
         raise FileError(
@@ -51,7 +43,10 @@ def load_huggingface(folder: str | Path) -> GPT:
         )
     settings = read_json(folder / "config.json", dict[str, Any], fix=_FIX, error=WeightsError)
     weights = {key: value for name in _weight_files(folder) for key, value in _load_weights(folder / name).items()}
-    return gpt_from_huggingface(settings, weights)
+    model = gpt_from_huggingface(settings, weights)
+    tokenizer = load_tokenizer(folder) if (folder / "tokenizer.json").exists() else None
+    name = f"Hugging Face {settings['model_type']}"
+    return ExternalCheckpoint(name, folder, model.config, model.state_dict(), tokenizer)
 
 
 def _refuse_pickles(folder: Path) -> None:

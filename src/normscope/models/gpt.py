@@ -4,27 +4,30 @@ Options of the config, in which the presets differ:
 - position embedding: learned, rotary or none
 - norm: any scope; optionally after the embedding
 - block: residual wiring, activation, grouped-query attention, QK-norm, sliding window
+- layers: which have the sliding window, which have rotary embeddings
 - output: tied or separate head, soft cap on the logits
 """
 
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from normscope.blocks.block import Block, BlockConfig, final_norm
+from normscope.blocks.block import Block, BlockConfig, check_pattern, final_norm
 from normscope.blocks.cache import KVCache, StartPosition, max_start, position_ids
 from normscope.blocks.checks import check_mask, check_same_device, check_tokens, unknown_token
 from normscope.blocks.fused_norms import has_hooks
 from normscope.blocks.initialization import Role
 from normscope.blocks.linear import Embedding, Linear
 from normscope.blocks.norm.norm_spec import as_norm, build_norm
-from normscope.blocks.rotary import Rotary, check_rotary, rotary_for_layers
+from normscope.blocks.rotary import Frequencies, check_rotary, rotary_for_layers
+from normscope.blocks.rotary_scaling import RotaryScaling
 from normscope.blocks.torch_tools import BaseModule, is_fx_proxy
 from normscope.checks import check_config, check_flags, check_positive_int, check_positive_number, short_repr
 from normscope.errors import CacheError, ConfigError, ShapeError
-from normscope.models.size import check_model_size, count_block_parameters, count_norm_parameters
+from normscope.models.size import MAX_BLOCKS, check_model_size, count_block_parameters, count_norm_parameters
 from normscope.ops.cross_entropy import IGNORE_INDEX, cap_logits, cross_entropy
 from normscope.ops.linear_cross_entropy import is_worthwhile, linear_cross_entropy
 from normscope.render.formatting import format_bytes
@@ -42,6 +45,12 @@ class GPTConfig(BlockConfig):
         context: maximum sequence length.
         positions: position embedding: "learned", "rotary" or "none".
         rotary_base: base of the rotary frequencies.
+        rotary_dim, rotary_scaling: see `Rotary`.
+        rotary_pattern: which layers have rotary embeddings: "R" (rotary) or "N" (none), one letter for each layer and
+            repeated from the start.
+        local_rotary_base: base in the layers with a window, whose frequencies are not scaled; None to treat all layers
+            alike.
+        embedding_scale: factor of the token embedding.
         embedding_norm: whether to apply a norm after the embedding.
         tied_head: whether the output head shares the weights of the embedding.
         logit_cap: soft cap of the logits, cap * tanh(logits / cap); None for no cap.
@@ -53,6 +62,11 @@ class GPTConfig(BlockConfig):
     context: int
     positions: Positions = "rotary"
     rotary_base: float = 10000.0
+    rotary_dim: int | None = None
+    rotary_scaling: RotaryScaling | None = None
+    rotary_pattern: str = "R"
+    local_rotary_base: float | None = None
+    embedding_scale: float = 1.0
     embedding_norm: bool = False
     tied_head: bool = False
     logit_cap: float | None = None
@@ -63,10 +77,15 @@ class GPTConfig(BlockConfig):
         check_flags(embedding_norm=self.embedding_norm, tied_head=self.tied_head)
         if not isinstance(self.positions, str) or self.positions not in get_args(Positions):
             raise ConfigError(f"positions={short_repr(self.positions)}: choose one of {', '.join(get_args(Positions))}")
+        check_pattern("rotary_pattern", self.rotary_pattern, "RN")
         if self.positions == "rotary":
-            check_rotary(self.head_sizes[2], self.context, self.rotary_base)
-        if self.logit_cap is not None:
-            check_positive_number(logit_cap=self.logit_cap)
+            check_rotary(self.head_sizes[2], self.context, self.rotary_base, self.rotary_dim)
+        if self.rotary_scaling is not None:
+            check_config(self.rotary_scaling, RotaryScaling, "rotary_scaling")
+        check_positive_number(embedding_scale=self.embedding_scale)
+        for name in ("logit_cap", "local_rotary_base"):
+            if getattr(self, name) is not None:
+                check_positive_number(**{name: getattr(self, name)})
         if not self.causal:
             raise ConfigError("a GPT predicts the next token, so it is causal; for causal=False use an Encoder")
 
@@ -82,7 +101,18 @@ class GPTConfig(BlockConfig):
 
     def buffer_count(self) -> int:
         """Return the number of elements of the rotary tables."""
-        return self.context * self.head_sizes[2] if self.positions == "rotary" else 0
+        return len({*self.rotary_of_layers(min(self.depth, MAX_BLOCKS))} - {None}) * self.context * self.head_sizes[2]
+
+    def rotary_of_layers(self, layers: int | None = None) -> list[Frequencies | None]:
+        """The frequencies of the rotary embedding of the first layers (default: all); None for layers without."""
+        return [self._rotary_of(layer) for layer in range(self.depth if layers is None else layers)]
+
+    def _rotary_of(self, layer: int) -> Frequencies | None:
+        if self.positions != "rotary" or self.rotary_pattern[layer % len(self.rotary_pattern)] == "N":
+            return None
+        if self.local_rotary_base is not None and self.window_of(layer) is not None:
+            return Frequencies(self.local_rotary_base)
+        return Frequencies(self.rotary_base, self.rotary_scaling)
 
     def check_size(self) -> None:
         """Raise an error if the model is too large to be built."""
@@ -124,18 +154,16 @@ class GPT(BaseModule):
         check_config(config, GPTConfig, "a GPT", ", or with a preset such as gpt2()")
         config.check_size()
         self.config = config
-        width, depth = config.width, config.depth
+        width = config.width
         _, self.kv_heads, self.head_dim = config.head_sizes
         role: Role = "tied" if config.tied_head else "embedding"
         self.embedding = Embedding(config.vocab_size, width, init=config.init, role=role)
         learned = config.positions == "learned"
         self.position = Embedding(config.context, width, init=config.init, role="position") if learned else None
-        rotaries: list[Rotary] | list[None] = [None] * depth
-        if config.positions == "rotary":
-            rotaries = rotary_for_layers(depth, self.head_dim, config.context, config.rotary_base)
+        rotaries = rotary_for_layers(config.rotary_of_layers(), self.head_dim, config.context, config.rotary_dim)
         self.dropout = nn.Dropout(config.dropout)
         self.embedding_norm = build_norm(as_norm(config.norm) if config.embedding_norm else None, (None, None, width))
-        self.blocks = nn.ModuleList(Block(config, rotary) for rotary in rotaries)
+        self.blocks = nn.ModuleList(Block(config, rotary, layer) for layer, rotary in enumerate(rotaries))
         self.final_norm = final_norm(config)
         self.head = None if config.tied_head else Linear(width, config.vocab_size, False, init=config.init, role="head")
         # Norms that prevent caching; determined here, so that scopes are not parsed for every token.
@@ -179,6 +207,9 @@ class GPT(BaseModule):
         """Return the residual stream before the first block, (b, s, width); arguments as in `forward`."""
         start = self._check(tokens, mask, cache)
         x = self.embedding(tokens)  # b s d
+        if self.config.embedding_scale != 1:
+            # Rounded to the dtype of the weights, as Gemma's is.
+            x = x * torch.full((), self.config.embedding_scale, dtype=x.dtype, device=x.device)
         if self.position is not None:
             x = x + self.position(position_ids(start, tokens.shape[1], tokens.device))
         normed: Tensor = self.embedding_norm(self.dropout(x), mask=mask)

@@ -102,8 +102,8 @@ def _copy(run: Run, folder: Path, begin: int) -> Run:
     if run.config.origin is not None:
         copied = run.folder / INITIAL_WEIGHTS
         shutil.copytree(copied, folder / INITIAL_WEIGHTS, copy_function=_link_or_copy, symlinks=True)
-    if not Path(run.config.corpus).is_absolute():
-        corpus = folder / run.config.corpus
+    if run.corpus_folder().is_relative_to(run.folder):
+        corpus = folder / run.corpus_folder().relative_to(run.folder)
         corpus.parent.mkdir(parents=True, exist_ok=True)
         shutil.copytree(run.corpus().folder, corpus, copy_function=_link_or_copy)
     if begin:

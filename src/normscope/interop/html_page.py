@@ -13,16 +13,15 @@ import torch
 from torch import Tensor
 
 from normscope.checks import as_path
-from normscope.data.tokenizers import Tokenizer
 from normscope.data.tokenizers.load import parse_tokenizer
 from normscope.errors import FileError, NormscopeError
-from normscope.exporting.html import PAGE_FORMAT
+from normscope.interop.checkpoint import ExternalCheckpoint
 from normscope.models.config_json import config_from_json
 from normscope.models.gpt import GPT
-from normscope.runtime.rng import preserve_rng
 from normscope.storage.files import open_regular, read_limited
-from normscope.storage.json_files import LARGE_FILE_BYTES, JsonSource, reraise_as
+from normscope.storage.json_files import LARGE_FILE_BYTES, FileFormat, JsonSource, reraise_as
 
+PAGE_FORMAT = FileFormat(1)
 _FIX = "pass a page written by `normscope export --to html`"
 _MODEL = re.compile(rb'<script type="application/json" id="model">([^<]*)</script>')
 _WEIGHTS = re.compile(rb'<script type="text/plain" id="weights">([^<]*)</script>')
@@ -40,21 +39,18 @@ class PackedTensor(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class PageContent(msgspec.Struct):
-    """What `read_exported` needs of the page's JSON; the rest is for people to read."""
+    """What `read_page` needs of the page's JSON; the rest is for people to read."""
 
     config: dict[str, Any]
     tokenizer: dict[str, Any]
     tensors: list[PackedTensor]
 
 
-def read_exported(path: str | Path) -> tuple[GPT, Tokenizer]:
-    """Read the model and the tokenizer of an exported page.
+def read_page(path: str | Path) -> ExternalCheckpoint:
+    """Read the model and the tokenizer of a page that `export(run, to="html")` wrote.
 
     The weights are those that the page computes with: int8 values times their scale, in float32. So the page and
     `generate_text` give the same tokens.
-
-    Args:
-        path: A file written by `export(run, to="html")`.
     """
     path = as_path(path, "an exported page")
     with reraise_as(FileError, _FIX), open_regular(path) as file:
@@ -77,11 +73,9 @@ def read_exported(path: str | Path) -> tuple[GPT, Tokenizer]:
         raise source.wrap(error, "is not a valid model") from error
     if {entry.name: entry.shape for entry in entries.tensors} != expected:
         raise source.problem("is damaged: its tensors are not those of its config")
-    tensors = {entry.name: _tensor(entry, data, source) for entry in entries.tensors}
-    with preserve_rng(torch.device("cpu")):
-        model = GPT(config)
-    model.load_state_dict(tensors)
-    return model.eval(), parse_tokenizer(json.dumps(entries.tokenizer).encode(), path)
+    weights = {entry.name: _tensor(entry, data, source) for entry in entries.tensors}
+    tokenizer = parse_tokenizer(json.dumps(entries.tokenizer).encode(), path)
+    return ExternalCheckpoint("exported page", path, config, weights, tokenizer)
 
 
 def _tensor(entry: PackedTensor, data: bytes, source: JsonSource) -> Tensor:
