@@ -10,6 +10,7 @@ from normscope.blocks.activations import get_activation
 from normscope.blocks.attention import Attention, check_heads
 from normscope.blocks.cache import LayerCache
 from normscope.blocks.checks import check_dropout, check_mask, check_stream
+from normscope.blocks.documents import Documents
 from normscope.blocks.initialization import get_initialization
 from normscope.blocks.mlp import MLP, default_hidden
 from normscope.blocks.norm.norm_spec import NormSpec, as_norm, build_norm
@@ -177,12 +178,18 @@ class Block(BaseModule):
         norm, shape = as_norm(config.norm), (None, None, config.width)
         self.norms = nn.ModuleList(build_norm(norm, shape) for _ in range(self.wiring.norms))
 
-    def forward(self, x: Tensor, mask: Tensor | None = None, cache: LayerCache | None = None) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        mask: Tensor | None = None,
+        cache: LayerCache | None = None,
+        documents: Documents | None = None,
+    ) -> Tensor:
         if is_fx_proxy(x):
-            return self._fx_call(x, mask, cache)
+            return self._fx_call(x, mask, cache, documents)
         check_stream(x, "a block")
         check_mask(mask, x, x.shape[:2])
-        attention = partial(self.attention, mask=mask, cache=cache)
+        attention = partial(self.attention, mask=mask, cache=cache, documents=documents)
         return self.wiring.join(x, attention, self.mlp, [MaskedNorm(norm, mask) for norm in self.norms])
 
     def extra_repr(self) -> str:

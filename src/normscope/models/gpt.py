@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from normscope.blocks.block import Block, BlockConfig, check_pattern, final_norm
 from normscope.blocks.cache import KVCache, StartPosition, max_start, position_ids
 from normscope.blocks.checks import check_mask, check_same_device, check_tokens, unknown_token
+from normscope.blocks.documents import Documents
 from normscope.blocks.fused_norms import has_hooks
 from normscope.blocks.initialization import Role
 from normscope.blocks.linear import Embedding, Linear
@@ -179,6 +180,7 @@ class GPT(BaseModule):
         *,
         mask: Tensor | None = None,
         cache: KVCache | None = None,
+        positions: Tensor | None = None,
         last_only: bool = False,
         capped: bool = True,
     ) -> Tensor:
@@ -188,22 +190,35 @@ class GPT(BaseModule):
             tokens: token ids (b, s); with a cache, the new tokens only.
             mask: (b, s), True at real tokens. Padding is excluded from statistics and never attended to.
             cache: KV cache of the earlier tokens; the keys and values of `tokens` are appended.
+            positions: (b, s), the position of each token in its document, if rows hold several: 0, 1, 2, 0, 1, ... A
+                token attends only to its own document. Without mask and cache.
             last_only: return the logits of the last position only, (b, 1, vocab_size), also if it is padding. Saves
                 most of the memory of a long prompt.
             capped: apply the config's logit cap. The loss applies it itself.
         """
         if is_fx_proxy(tokens):
-            return self._fx_call(tokens, mask=mask, cache=cache, last_only=last_only, capped=capped)
-        x = self._run_blocks(tokens, mask, cache)
+            options = {"positions": positions, "last_only": last_only, "capped": capped}
+            return self._fx_call(tokens, mask=mask, cache=cache, **options)
+        x = self._run_blocks(tokens, mask, cache, positions)
         return self.to_logits(x, mask=mask, last_only=last_only, capped=capped)
 
-    def _run_blocks(self, tokens: Tensor, mask: Tensor | None, cache: KVCache | None) -> Tensor:
-        x = self.embed(tokens, mask=mask, cache=cache)
+    def _run_blocks(
+        self, tokens: Tensor, mask: Tensor | None, cache: KVCache | None, positions: Tensor | None
+    ) -> Tensor:
+        documents = None if positions is None else self._documents(positions, tokens, mask, cache)
+        x = self.embed(tokens, mask=mask, cache=cache, positions=positions)
         for i, block in enumerate(self.blocks):
-            x = block(x, mask=mask, cache=None if cache is None else cache.layers[i])
+            x = block(x, mask=mask, cache=None if cache is None else cache.layers[i], documents=documents)
         return x
 
-    def embed(self, tokens: Tensor, *, mask: Tensor | None = None, cache: KVCache | None = None) -> Tensor:
+    def embed(
+        self,
+        tokens: Tensor,
+        *,
+        mask: Tensor | None = None,
+        cache: KVCache | None = None,
+        positions: Tensor | None = None,
+    ) -> Tensor:
         """Return the residual stream before the first block, (b, s, width); arguments as in `forward`."""
         start = self._check(tokens, mask, cache)
         x = self.embedding(tokens)  # b s d
@@ -211,7 +226,8 @@ class GPT(BaseModule):
             # Rounded to the dtype of the weights, as Gemma's is.
             x = x * torch.full((), self.config.embedding_scale, dtype=x.dtype, device=x.device)
         if self.position is not None:
-            x = x + self.position(position_ids(start, tokens.shape[1], tokens.device))
+            places = position_ids(start, tokens.shape[1], tokens.device) if positions is None else positions
+            x = x + self.position(places)
         normed: Tensor = self.embedding_norm(self.dropout(x), mask=mask)
         return normed
 
@@ -224,8 +240,13 @@ class GPT(BaseModule):
         logits: Tensor = F.linear(x, self.embedding.weight) if self.head is None else self.head(x)
         return cap_logits(logits, self.config.logit_cap) if capped else logits
 
-    def loss(self, tokens: Tensor, targets: Tensor, *, mask: Tensor | None = None) -> Tensor:
-        """Return the mean cross-entropy in nats per token; padding and targets of -1 are ignored."""
+    def loss(
+        self, tokens: Tensor, targets: Tensor, positions: Tensor | None = None, *, mask: Tensor | None = None
+    ) -> Tensor:
+        """Return the mean cross-entropy in nats per token; padding and targets of -1 are ignored.
+
+        `positions` are those of `forward`, if rows hold several documents.
+        """
         self._check(tokens, mask, None)
         check_tokens(targets, "the loss", rank=2)
         if targets.shape != tokens.shape:
@@ -236,9 +257,10 @@ class GPT(BaseModule):
         cap, labels = self.config.logit_cap, targets.flatten().long()
         try:
             if self._computes_loss_in_chunks(tokens):
-                x = self.final_norm(self._run_blocks(tokens, mask, None), mask=mask)
+                x = self.final_norm(self._run_blocks(tokens, mask, None, positions), mask=mask)
                 return linear_cross_entropy(x.flatten(0, 1), self._head_weight, labels, cap)
-            logits = self(tokens, mask=mask) if cap is None else self(tokens, mask=mask, capped=False)
+            options = {} if positions is None else {"positions": positions}
+            logits = self(tokens, mask=mask, **options, **({} if cap is None else {"capped": False}))
             return cross_entropy(logits.flatten(0, 1), labels, cap)
         except IndexError:
             raise unknown_token(targets, self.config.vocab_size, "the loss", ignored=IGNORE_INDEX) from None
@@ -290,6 +312,19 @@ class GPT(BaseModule):
                 f"fix: pass the last {self.config.context} tokens, or use a model with a longer context"
             )
         return start
+
+    def _documents(
+        self, positions: Tensor, tokens: Tensor, mask: Tensor | None, cache: KVCache | None
+    ) -> Documents:
+        """Check that rows may hold several documents, and find them."""
+        if mask is not None or cache is not None:
+            raise ConfigError("positions of documents cannot be combined with a mask or a cache\nfix: pass only one")
+        if across := [*self._norms_across_tokens, *self._stateful_norms]:
+            raise ConfigError(
+                f"the norm {across[0]!r} shares statistics between tokens, so documents in one row would leak into each "
+                f"other\nfix: use a norm over the width, such as rms"
+            )
+        return Documents.at(positions, tokens.shape)
 
     def _check_cache(self, cache: KVCache) -> StartPosition:
         """Check that the cache fits the model and that the norms can be cached; return the next position."""
