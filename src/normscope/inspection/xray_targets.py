@@ -67,7 +67,7 @@ def from_run(folder: Path, checkpoint: str | int, seed: int = 0) -> XrayTarget:
     run = Run.open(folder)
     if run.config.imported is not None:
         return _on_random_tokens(str(folder), run.load_model(checkpoint)[0], seed)
-    model, done = run.load_model(checkpoint)
+    model, done = run.load_trained_model(checkpoint)
     corpus, train = run.corpus(verify=["validation"]), run.config.train
     optimizer = OptimizerGroup(model, train)
     expected = tensor_specs(optimizer.expected_tensors() if done else {})

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import torch
 
+from normscope.blocks.lora import load_trained, merge_lora, trained_tensors
 from normscope.checks import as_path, check_positive_int
 from normscope.data.corpus import RECORD_NAME, TOKENIZER_NAME, Corpus, open_corpus, part_name
 from normscope.data.sources import changed_sources
@@ -23,6 +24,7 @@ from normscope.runs.checkpoints import Checkpoints, Count
 from normscope.runs.checksummed_folder import MANIFEST_NAME, tensor_specs, write_manifest
 from normscope.runs.config import CONFIG_NAME, RunConfig, config_source, corpus_fingerprint, read_config_file
 from normscope.runs.events import FinishedEvent
+from normscope.runs.initial_weights import empty_model, initial_model, set_trainable
 from normscope.runs.metrics_file import read_metrics
 from normscope.runs.xray_snapshots import XraySnapshots
 from normscope.runtime.devices import resolve_device
@@ -207,19 +209,35 @@ class Run:
         if hashlib.sha256(data).hexdigest() != self.config.fingerprint["tokenizer"]:
             raise source.problem("changed since this run started")
         tokenizer = parse_tokenizer(data, path)
-        is_padded = self.config.imported is not None and tokenizer.vocab_size < vocab_size
+        is_from_elsewhere = self.config.imported is not None or self.config.origin is not None
+        is_padded = is_from_elsewhere and tokenizer.vocab_size < vocab_size
         if tokenizer.vocab_size != vocab_size and not is_padded:
             raise source.problem(f"has {tokenizer.vocab_size} tokens, the model {vocab_size}")
         return tokenizer
 
+    def initial_model(self, device: torch.device) -> GPT:
+        """Build the model as it is before the first step."""
+        return initial_model(self.safe_folder, self.config, device)
+
     def load_model(self, checkpoint: str | int = "best", device: str = "cpu") -> tuple[GPT, int]:
-        """Load the model of a checkpoint ("best", "last" or a step) in eval mode; returns model and step."""
+        """Load the model of a checkpoint ("best", "last" or a step) in eval mode; returns model and step.
+
+        LoRA adapters are merged into the weights.
+        """
+        model, step = self.load_trained_model(checkpoint, device)
+        merge_lora(model)
+        return model.requires_grad_(), step
+
+    def load_trained_model(self, checkpoint: str | int = "best", device: str = "cpu") -> tuple[GPT, int]:
+        """Load a model as `load_model` does, but as it is trained: with adapters and frozen parameters."""
         if self.config.imported is not None:
             step = self._resolve_step(checkpoint)
             weights = open_safetensors(self.checkpoints.open(step).verified("model.safetensors"))
             return model_from_weights(self.config.model, weights, device, copy=True), step
-        with torch.device("meta"):  # shapes only; raises if the sizes are impossible
-            expected = {"model": tensor_specs(GPT(self.config.model).state_dict())}
+        empty = empty_model(self.config.model)
+        if self.config.origin is not None:
+            set_trainable(empty, self.config.train)
+        expected = {"model": tensor_specs(trained_tensors(empty))}
         target, step = resolve_device(device), self._resolve_step(checkpoint)
         try:
             tensors = self.checkpoints.tensors(step, expected)
@@ -229,9 +247,9 @@ class Run:
             step = self._resolve_step(checkpoint)  # a training process replaced the checkpoint meanwhile
             tensors = self.checkpoints.tensors(step, expected)
         with preserve_rng(target):
-            model = GPT(self.config.model)
-        model.load_state_dict(tensors["model"])
-        return model.to(target).eval(), step
+            model = self.initial_model(target)
+        load_trained(model, tensors["model"])
+        return model.eval(), step
 
     def sample(self, prompt: str = "", *, checkpoint: str | int = "best", device: str = "cpu", **settings: Any) -> str:
         """Generate one text that continues a prompt; returns prompt and continuation.

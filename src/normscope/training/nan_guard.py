@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from normscope.checks import as_path
 from normscope.errors import CheckpointError
 from normscope.models.config_json import config_from_json, config_to_json
-from normscope.models.gpt import GPT
+from normscope.models.gpt import GPT, GPTConfig
 from normscope.runs import checksummed_folder
 from normscope.runs.checksummed_folder import MANIFEST_NAME, tensor_specs
+from normscope.runs.initial_weights import set_trainable
 from normscope.runtime.devices import resolve_device
 from normscope.runtime.precision import Precision, choose_precision
 from normscope.runtime.rng import preserve_rng, rng_state, set_rng_state
@@ -23,6 +24,7 @@ from normscope.storage.json_files import StrictStruct
 from normscope.storage.safe_folder import SafeFolder
 from normscope.tracing.nested_tensors import tensors_in
 from normscope.tracing.tracer import TraceObserver, Tracer
+from normscope.training.config import TrainConfig
 from normscope.training.running_statistics import preserve_tensors, running_statistics
 
 Moment = Literal["weights", "forward", "backward", "statistics"]
@@ -129,12 +131,16 @@ class _BundleState(StrictStruct):
     mkl_cbwr: str = ""
     torch: str = ""
     cpu_capability: str = ""
+    finetuning: dict[str, Any] | None = None
 
 
 def save_nan_bundle(
     folder: Path | SafeFolder, model: GPT, inputs: Tensor, targets: Tensor, state: dict[str, Any]
 ) -> None:
-    """Save what `replay` needs to reproduce a NaN or Inf: weights, batch and RNG state."""
+    """Save what `replay` needs to reproduce a NaN or Inf: weights, batch and RNG state.
+
+    `state` has the settings of the run: `finetuning` are those of TrainConfig that change the model.
+    """
     tensors = {
         "model": dict(model.state_dict()),
         "batch": {"inputs": inputs, "targets": targets},
@@ -167,12 +173,13 @@ def replay(
     chosen = choose_precision(precision or state.precision, where)
     config = config_from_json(state.config)
     with torch.device("meta"):  # shapes only; raises if the sizes are impossible
-        expected = tensor_specs(GPT(config).state_dict())
+        empty = _model(config, state)
+        expected = tensor_specs(empty.state_dict())
     weights, rng = bundle.tensors("model", expected), bundle.tensors("rng")
     inputs, targets = (tensor.to(where) for tensor in _batch(bundle.tensors("batch"), folder))
     try:
         with preserve_rng(where):
-            model = GPT(config)
+            model = _model(config, state)
             model.load_state_dict(weights)
             set_rng_state(rng, where)
             with chosen.autocast(where)():
@@ -180,6 +187,12 @@ def replay(
     except (KeyError, RuntimeError, TypeError) as error:
         raise CheckpointError(f"{folder} cannot be replayed: {str(error).splitlines()[0]}\n{fix}") from error
     return found, msgspec.to_builtins(state)
+
+
+def _model(config: GPTConfig, state: _BundleState) -> GPT:
+    model = GPT(config)
+    set_trainable(model, TrainConfig.from_json({"steps": 1, "batch": 1, **(state.finetuning or {})}))
+    return model
 
 
 def _batch(tensors: Mapping[str, Tensor], folder: Path) -> tuple[Tensor, Tensor]:

@@ -7,6 +7,7 @@ from normscope.errors import NonFiniteError
 from normscope.runs.events import FinishedEvent, NoticeEvent
 from normscope.runs.run import NAN_FOLDER
 from normscope.runtime.rng import set_rng_state
+from normscope.training.config import FINETUNING
 from normscope.training.nan_guard import NonFiniteOrigin, find_nonfinite, save_nan_bundle
 from normscope.training.session import TrainingSession
 
@@ -74,6 +75,7 @@ def _save_bundle(session: TrainingSession, problem: str) -> tuple[NonFiniteOrigi
         origin = find_nonfinite(session.model.train(), inputs, targets, micro_batch)
     folder = session.run.safe_folder / NAN_FOLDER / f"{session.step + 1:08d}-batch-{trainer.next_batch}"
     state = {"error": problem, "origin": origin and asdict(origin), "micro_batch": micro_batch, **session.environment()}
+    state["finetuning"] = {name: getattr(session.config, name) for name in FINETUNING}
     save_nan_bundle(folder, session.model, inputs, targets, state)
     where = "not reproduced when the batch is run again" if origin is None else f"first in {origin}"
     return origin, f"{problem}, {where}\nreproduce it: normscope replay {folder}"

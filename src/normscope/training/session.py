@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from normscope.data.batches import Batches
 from normscope.data.split import PARTS
-from normscope.models.gpt import GPT
 from normscope.ops.kernel_mode import select_backend
 from normscope.ops.numba_loader import kernels_available
 from normscope.runs.config import check_same_config
@@ -99,7 +98,7 @@ class TrainingSession:
     def begin(self, step: int | None, skipped_batches: Sequence[int] = ()) -> None:
         """Restore the checkpoint of a step; None, or an unsaved step 0, is the start of the run."""
         torch.manual_seed(self.config.seed)
-        self.model = GPT(self.run.config.model).to(self.device)
+        self.model = self.run.initial_model(self.device)
         self.trainer = Trainer(self.model, self.config, self.batches, self.autocast)
         self.trainer.skipped_batches = list(skipped_batches)
         self.best: float | None = None

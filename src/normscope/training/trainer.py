@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from normscope.errors import CheckpointError, NonFiniteError
+from normscope.blocks.lora import load_trained, trained_tensors
+from normscope.errors import CheckpointError, NonFiniteError, WeightsError
 from normscope.models.gpt import GPT
 from normscope.runs.checksummed_folder import tensor_specs
 from normscope.runtime.rng import preserve_rng, rng_state, set_rng_state
@@ -178,7 +179,7 @@ class Trainer:
 
         Raises if a weight is not finite, which happens when a finite gradient times a huge learning rate overflows.
         """
-        model = dict(self.model.state_dict())
+        model = trained_tensors(self.model)
         if not all(bool(tensor.isfinite().all()) for tensor in model.values()):
             raise NonFiniteError(f"a weight is not finite after step {self.steps_done}, batch {self.last_batch()}")
         position = {"step": self.steps_done, "next_batch": self.next_batch, "skipped_batches": self.skipped_batches}
@@ -188,7 +189,7 @@ class Trainer:
         """Shapes and dtypes of the tensors that `state` returns after this many steps."""
         optimizer = self.optimizer.expected_tensors() if step else {}
         return {
-            "model": tensor_specs(self.model.state_dict()),
+            "model": tensor_specs(trained_tensors(self.model)),
             "optimizer": tensor_specs(optimizer),
             "rng": tensor_specs(rng_state(self.device)),
         }
@@ -196,10 +197,10 @@ class Trainer:
     def restore(self, tensors: Tensors, state: Mapping[str, Any]) -> None:
         """Restore what `state` returned."""
         try:
-            self.model.load_state_dict(tensors["model"])
+            load_trained(self.model, tensors["model"])
             self.optimizer.load(tensors["optimizer"])
             set_rng_state(tensors["rng"], self.device)
             self.steps_done, self.next_batch = state["step"], state["next_batch"]
             self.skipped_batches = sorted({*self.skipped_batches, *state["skipped_batches"]})
-        except (KeyError, RuntimeError, TypeError) as error:
+        except (KeyError, RuntimeError, TypeError, WeightsError) as error:
             raise CheckpointError(f"the checkpoint does not match the model of this run: {error}") from error
