@@ -10,6 +10,7 @@ from torch import Tensor
 from normscope.checks import as_path, check_positive_number
 from normscope.comparing.comparison import ModelDiff, RuntimeDiff, compare_runtimes
 from normscope.comparing.runtime import GPTRuntime, Runtime
+from normscope.comparing.runtimes.onnx_runtime import OnnxRuntime
 from normscope.comparing.structure import compare_configs
 from normscope.comparing.weights import WeightsDiff, compare_weights
 from normscope.data.tokenizers import Tokenizer
@@ -26,6 +27,9 @@ _OF_MODELS = ("checkpoint", "depth", "model")
 """Settings that also choose a model; all others are about how an x-ray is taken."""
 _ROUNDING = 0.05
 """Largest difference of a weight that may be rounding or quantization, as a share of the largest value."""
+_QUANTIZATION_ERROR = {"q8_0": 0.01, "q6_k": 0.04, "q4_k": 0.13, "q4_0": 0.13}
+"""Largest difference of a weight by quantization, as a share of the largest value of its tensor."""
+_ONNX_NAME = "model.onnx"
 _UNRELATED = 0.5
 """Share of the weights that differ, beyond which no single mistake is searched for."""
 
@@ -85,6 +89,11 @@ def read_side(
     model: Mapping[str, Any] | None = None,
 ) -> Side:
     """Read one of the two models; `checkpoint` is of a run, `depth` and `model` are settings of a preset."""
+    onnx_folder = _onnx_folder(source)
+    if onnx_folder is not None:
+        return Side(
+            str(source), runtime=OnnxRuntime(onnx_folder), notices=(f"{source}: only its behavior is compared",)
+        )
     found = find_source(source)
     if found.kind == "preset":
         settings = {} if model is None else model
@@ -93,8 +102,18 @@ def read_side(
         return Side(str(source), config, notices=(f"{source} is a preset: it has no weights and no tokenizer",))
     read = read_source(source, checkpoint if found.kind == "run" else "best")
     runtime = GPTRuntime(build_model(read), read.tokenizer, str(source))
-    notices = () if read.tokenizer is not None else (f"{source} has no tokenizer",)
+    runtime.precision = read.quantization or runtime.precision
+    notices = read.notices
+    if read.tokenizer is None and not notices:
+        notices = (f"{source} has no tokenizer",)
     return Side(str(source), read.config, read.weights, runtime, read.tokenizer, notices)
+
+
+def _onnx_folder(source: str | Path) -> Path | None:
+    """The folder of an ONNX model, if the source is one, or the model.onnx in it."""
+    path = as_path(source, "a model")
+    folder = path.parent if path.name == _ONNX_NAME else path
+    return folder if (folder / _ONNX_NAME).is_file() else None
 
 
 def compare_sides(a: Side, b: Side, tolerance: float | None = None) -> ModelDiff:
@@ -102,7 +121,9 @@ def compare_sides(a: Side, b: Side, tolerance: float | None = None) -> ModelDiff
     structure = None if a.config is None or b.config is None else compare_configs(a.config, b.config)
     weights = None
     if a.weights is not None and b.weights is not None and a.config is not None:
-        weights = compare_weights(a.weights, b.weights, a.config)
+        precisions = [side.runtime.precision.lower() for side in (a, b) if side.runtime is not None]
+        tolerance_of_weights = max(_QUANTIZATION_ERROR.get(precision, 0.0) for precision in precisions)
+        weights = compare_weights(a.weights, b.weights, a.config, tolerance_of_weights)
     runtime = RuntimeDiff(None, None)
     if a.runtime is not None and b.runtime is not None:
         special = () if a.tokenizer is None else tuple(a.tokenizer.special_tokens)

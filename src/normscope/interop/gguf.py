@@ -32,6 +32,10 @@ _HARMLESS = frozenset(
 """Metadata that is checked elsewhere, or that does not change the logits."""
 
 
+_QUANTIZED = ("Q4_0", "Q4_K", "Q6_K", "Q8_0")
+"""Formats of quantized tensors, the coarsest first."""
+
+
 def read_gguf(path: str | Path) -> ExternalCheckpoint:
     """Read a GGUF file. Quantized tensors become float32; otherwise all weights have one dtype that holds them exactly.
 
@@ -54,7 +58,13 @@ def read_gguf(path: str | Path) -> ExternalCheckpoint:
         raise _problem(file, f"({name}) cannot be read: {error}") from error
     template = file.metadata.get("tokenizer.chat_template")
     return ExternalCheckpoint(
-        f"GGUF {name}", file.path, config, weights, tokenizer, template if isinstance(template, str) else None
+        format=f"GGUF {name}",
+        path=file.path,
+        config=config,
+        weights=weights,
+        tokenizer=tokenizer,
+        chat_template=template if isinstance(template, str) else None,
+        quantization=next((kind for kind in _QUANTIZED if kind in file.types.values()), None),
     )
 
 
