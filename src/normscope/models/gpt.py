@@ -313,9 +313,7 @@ class GPT(BaseModule):
             )
         return start
 
-    def _documents(
-        self, positions: Tensor, tokens: Tensor, mask: Tensor | None, cache: KVCache | None
-    ) -> Documents:
+    def _documents(self, positions: Tensor, tokens: Tensor, mask: Tensor | None, cache: KVCache | None) -> Documents:
         """Check that rows may hold several documents, and find them."""
         if mask is not None or cache is not None:
             raise ConfigError("positions of documents cannot be combined with a mask or a cache\nfix: pass only one")
