@@ -45,12 +45,20 @@ class TextGeneration:
         tokenizer: the tokenizer that the model was trained with.
         prompts: token ids of each prompt; an empty one starts at the beginning of a document.
         config: generation settings.
+        stop_tokens: tokens that end a text, besides the end-of-text token.
     """
 
-    def __init__(self, model: GPT, tokenizer: Tokenizer, prompts: Sequence[TokenIds], config: GenerationConfig) -> None:
+    def __init__(
+        self,
+        model: GPT,
+        tokenizer: Tokenizer,
+        prompts: Sequence[TokenIds],
+        config: GenerationConfig,
+        stop_tokens: Sequence[int] = (),
+    ) -> None:
         end, vocabulary = tokenizer.eos_token_id, tokenizer.vocab_size  # the model's may be padded to a larger one
         starts = [prompt if len(prompt) else [end] for prompt in prompts]
-        self.generation = Generation(model, starts, config, stop_tokens=(end,), vocabulary=vocabulary)
+        self.generation = Generation(model, starts, config, stop_tokens=(end, *stop_tokens), vocabulary=vocabulary)
         sequences = self.generation.sequences
         self.texts = ["" for _ in sequences]
         self._streams = [tokenizer.stream(after=sequence.tokens) for sequence in sequences]

@@ -28,7 +28,25 @@ TAGGED = """{{ bos_token }}{% for message in messages %}{% if message.role == 'a
 {{ '[A] ' }}{% generation %}{{ message.content + eos_token }}{% endgeneration %}{{ '\\n' }}{% else %}
 {{ '[' + message.role[0] | upper + '] ' + message['content'] + '\\n' }}{% endif %}{% endfor %}
 {% if add_generation_prompt %}{{ '[A] ' }}{% endif %}"""
-MANY_WORDS = ["the", "cat", "sat", "on", "a", "mat", "and", "said:", "hello,", "how", "are", "you?", "I'm", "fine!\n", "", "Thanks.", ""]
+MANY_WORDS = [
+    "the",
+    "cat",
+    "sat",
+    "on",
+    "a",
+    "mat",
+    "and",
+    "said:",
+    "hello,",
+    "how",
+    "are",
+    "you?",
+    "I'm",
+    "fine!\n",
+    "",
+    "Thanks.",
+    "",
+]
 CHAT: list[Message] = [
     {"role": "user", "content": "hello  there"},
     {"role": "assistant", "content": "hi,\nhow are you?"},

@@ -80,9 +80,7 @@ def prepare_conversations(
                 except ConfigError as error:
                     raise FileError(f"{source.name}, line {line}: {error}") from None
                 if not written[1:].any():
-                    raise FileError(
-                        f"{source.name}, line {line}: the assistant writes nothing\nfix: delete the line"
-                    )
+                    raise FileError(f"{source.name}, line {line}: the assistant writes nothing\nfix: delete the line")
                 writers[part].add(tokens, written)
                 done += sum(len(message["content"]) for message in messages)
                 if progress is not None:
