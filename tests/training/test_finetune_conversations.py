@@ -55,7 +55,7 @@ def finetune(source: Run, out: Path, **settings: Any) -> TrainingRun:
 
 
 def test_it_resumes_exactly_and_chat_answers_in_turns(source: Run, tmp_path: Path) -> None:
-    run = finetune(source, tmp_path / "tuned", steps=60, eval_every=30, save_every=30, lora=4, micro_batch=1)
+    run = finetune(source, tmp_path / "tuned", steps=60, eval_every=30, save_every=30, micro_batch=1)
     wanted = last_sums(run)
     again = open_run(shutil.copytree(run.folder, tmp_path / "again"))
     again.resume(from_step=30, quiet=True)
