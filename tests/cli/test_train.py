@@ -87,7 +87,7 @@ def test_a_prepared_folder_is_taken(in_folder: Path, capsys: pytest.CaptureFixtu
 
 WRONG = [
     ("--recipe soup", "unknown recipe 'soup'; choose one of dial, sprint"),
-    ("--preset gpt9", "unknown preset 'gpt9'; choose one of gpt2, nanochat, llama"),
+    ("--preset gpt9", "unknown preset 'gpt9'; choose one of gpt2, nanochat, nanochat-2026-07, llama"),
     ("--steps 0", "--steps 0 must be a positive integer"),
     ("--steps -5", "--steps -5"),
     ("--batch 0", "--batch 0"),
@@ -103,6 +103,7 @@ WRONG = [
     ("--momentum 1", "--momentum 1"),
     ("--warmup 0.8 --decay 0.8", "must be at most 1"),
     ("--grad-clip -1", "--grad-clip -1.0"),
+    ("--depth 1000000000", "--depth 1000000000 is too large"),
     ("--seed -1", "--seed -1"),
     ("--seed 99999999999999999999", "--seed 99999999999999999999"),
     ("--device gpu", "--device 'gpu' cannot be used here"),

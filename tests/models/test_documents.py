@@ -14,6 +14,7 @@ TINY: dict[str, Any] = {"vocab_size": 50, "context": 40, "depth": 2, "width": 32
 MODELS: list[tuple[str, dict[str, Any]]] = [
     ("gpt2", {}),
     ("nanochat", {}),
+    ("nanochat-2026-07", {}),
     ("llama", {}),
     ("llama", {"window": 5, "window_pattern": "SL", "attention_cap": 5.0}),
     ("llama", {"positions": "none"}),

@@ -35,6 +35,7 @@ def test_the_best_checkpoint_is_kept_however_old(tmp_path: Path) -> None:
     for step in (20, 30, 40):
         checkpoints.save(step, {}, {})
     assert (checkpoints.steps(), checkpoints.best(), checkpoints.last()) == ([10, 30, 40], 10, 40)
+    assert [checkpoints.resolve(name) for name in ("best", "last", 30, "30")] == [10, 40, 30, 30]
     checkpoints.mark_best(40, 1.2)
     assert checkpoints.steps() == [30, 40]
 

@@ -78,7 +78,7 @@ def test_missing_folder(tmp_path: Path) -> None:
 def test_folder_in_place_of_a_file(tmp_path: Path) -> None:
     with pytest.raises(FileError) as caught:
         write_atomically(tmp_path, "")
-    assert str(caught.value) == f"cannot write {tmp_path}: it is a folder\nfix: name a file in it"
+    assert str(caught.value) == f"cannot write {tmp_path}: it is a folder\nfix: give the path of a file inside it"
 
 
 def test_read_only_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,7 +50,7 @@ def test_an_overflow_on_the_way_forward_is_named() -> None:
     fault = find_nonfinite(model, TOKENS, TOKENS)
     assert fault is not None
     assert (fault.where, fault.when) == ("blocks.2.attention.v", "forward")
-    assert "output is not finite, but the input is" in str(fault)
+    assert "output is not finite, although the input is finite" in str(fault)
 
 
 class _Explodes(torch.autograd.Function):

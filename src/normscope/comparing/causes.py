@@ -13,7 +13,7 @@ from torch import Tensor
 
 from normscope.blocks.activations import ACTIVATIONS
 from normscope.blocks.norm.norm_spec import NormSpec
-from normscope.comparing.behavior import logit_distances
+from normscope.comparing.behavior import centered, logit_distances
 from normscope.comparing.runtime import FloatArray, GPTRuntime, Runtime
 from normscope.errors import NormscopeError
 from normscope.interop.checkpoint import model_from_weights
@@ -57,7 +57,7 @@ def find_cause(a: GPTRuntime, b: Runtime, tokens: Sequence[int], tolerance: floa
     """
     tokens = list(tokens)
     size = min(a.vocab_size, b.vocab_size)
-    theirs = b.logits(tokens)[:, :size]
+    theirs = centered(b.logits(tokens)[:, :size])
     config = a.model.config
     weights: Weights = a.model.state_dict()
 
@@ -66,10 +66,10 @@ def find_cause(a: GPTRuntime, b: Runtime, tokens: Sequence[int], tolerance: floa
             logits = GPTRuntime(model_from_weights(config, weights)).logits(tokens)[:, :size]
         except NormscopeError:  # settings that do not fit together
             return float("inf")
-        return max(logit_distances(logits, theirs))
+        return max(logit_distances(centered(logits), theirs))
 
     start = distance(config, weights)
-    shift = _shifted(a.logits(tokens)[:, :size], theirs, tolerance)
+    shift = _shifted(centered(a.logits(tokens)[:, :size]), theirs, tolerance)
     if shift is not None:
         return shift
     first = min(_measured(mistakes(config, weights), distance), key=lambda one: one[0], default=None)

@@ -39,15 +39,17 @@ class _PartWriter:
         self._file = file
         self._digest = hashlib.sha256()
         self._dtype = tokenizer.dtype.newbyteorder("<")
-        self._eos = np.array([tokenizer.eos_token_id])
+        eos = tokenizer.eos_token_id  # without one, documents follow each other directly
+        self._eos = np.array([] if eos is None else [eos], dtype=self._dtype)
         self._tokens = self._bytes = self._documents = 0
         self._ended = False
 
     def add(self, tokens: Tokens, text: str) -> None:
         """Write tokens; `text` is their text without special tokens."""
         self._bytes += len(text.encode())
-        self._documents += int((tokens == self._eos).sum())  # 0 unless the text may contain special tokens
-        self._ended = bool(len(tokens)) and tokens[-1] == self._eos[0]
+        ends = np.isin(tokens, self._eos)
+        self._documents += int(ends.sum())  # 0 unless the text may contain special tokens
+        self._ended = bool(len(ends)) and bool(ends[-1])
         self._write(tokens)
 
     def end_document(self) -> None:
@@ -158,7 +160,7 @@ def check_output_folder(folder: str | Path) -> None:
     ...     except FileError as error:
     ...         print(str(error).replace(folder, "FOLDER"))
     FOLDER is not empty: it contains notes.txt
-    fix: name a new folder with --out
+    fix: choose a new folder with --out
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -173,7 +175,7 @@ def check_output_folder(folder: str | Path) -> None:
     unrelated = [name for name in names if name not in leftovers and not name.startswith(".")]
     if unrelated:
         raise FileError(
-            f"{folder} is not empty: it contains {', '.join(unrelated[:3])}\nfix: name a new folder with --out"
+            f"{folder} is not empty: it contains {', '.join(unrelated[:3])}\nfix: choose a new folder with --out"
         )
 
 

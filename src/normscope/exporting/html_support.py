@@ -17,8 +17,8 @@ from normscope.ops.norm.statistic import RMS, STANDARDIZE
 
 _FLOAT32_EPS = 2.0**-23
 ONLY_DEFAULT = (
-    "attention_cap", "attention_scale", "embedding_scale", "local_rotary_base", "rotary_dim", "rotary_pattern",
-    "rotary_scaling", "window_pattern",
+    "attention_cap", "attention_scale", "backout", "embedding_mix", "embedding_scale", "local_rotary_base",
+    "rotary_dim", "rotary_pattern", "rotary_scaling", "smear", "value_embeddings", "window_pattern",
 )  # fmt: skip
 """Fields of `GPTConfig` that the page does not have."""
 _UNSUPPORTED = {"wiring": ("parallel-2", "branch"), "activation": ("geglu-tanh",)}
@@ -35,7 +35,10 @@ def check_config(config: GPTConfig) -> None:
             )
 
 
-def norm_tables(model: GPT) -> dict[str, Any]:
+NormTable = dict[str, Any]
+
+
+def norm_tables(model: GPT) -> dict[str, NormTable | None]:
     """Describe the norms of a model for the page: whether they center, eps, and how many values share a statistic.
 
     >>> from normscope.models.presets import nanochat
@@ -54,7 +57,7 @@ def norm_tables(model: GPT) -> dict[str, Any]:
     return {"norm": _norm_table(width_norm, "norm", (model.config.width,)), "qk_norm": qk[0]}
 
 
-def _norm_table(norm: Norm | None, field: str, sizes: tuple[int, ...]) -> dict[str, Any] | None:
+def _norm_table(norm: Norm | None, field: str, sizes: tuple[int, ...]) -> NormTable | None:
     if norm is None:
         return None
     if norm.state is not None:
@@ -82,6 +85,8 @@ def _unsupported(field: str, norm: Norm | None, problem: str) -> ConfigError:
 
 def tokenizer_content(tokenizer: Tokenizer) -> dict[str, Any]:
     """Return the contents of the tokenizer's file, after checking that the page can run it."""
+    if tokenizer.eos_token_id is None:
+        raise _unsupported_tokenizer("a vocabulary without an end-of-text token")
     content: dict[str, Any] = json.loads(tokenizer.to_json())
     if not isinstance(tokenizer, ByteTokenizer | CharacterTokenizer):
         _check_byte_level_bpe(content)

@@ -46,9 +46,9 @@ class XrayConfig:
         checks.check_flags(forward_only=self.forward_only, step=self.step, compile=self.compile, cached=self.cached)
         check_model_settings(self.model, **({} if self.depth is None else {"depth": f"depth={self.depth}"}))
         if self.cached and (self.step or self.batches > 1):
-            raise ConfigError("--cached runs one batch without backward pass\nfix: remove --step and --batches")
+            raise ConfigError("a cached pass is one batch without backward pass\nfix: leave out step and batches")
         if self.step and self.forward_only:
-            raise ConfigError("--step needs gradients\nfix: remove --step or --forward-only")
+            raise ConfigError("an optimizer step needs gradients\nfix: use either step or forward_only")
 
     @property
     def execution(self) -> str:

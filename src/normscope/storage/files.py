@@ -54,7 +54,7 @@ class AtomicFile:
 
     def __enter__(self) -> Self:
         if self._folder is None and self._target.is_dir():
-            raise FileError(f"cannot write {self.path}: it is a folder\nfix: name a file in it")
+            raise FileError(f"cannot write {self.path}: it is a folder\nfix: give the path of a file inside it")
         with write_errors(self.path):
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
             self._file = os.fdopen(os.open(self._temporary, flags, 0o666, dir_fd=self._folder), "wb")

@@ -59,8 +59,8 @@ def train_run(
             raise
         raise ConfigError(
             f"not enough memory for this run: {str(error).splitlines()[0]:.120}\n"
-            f"fix: start a new run with a smaller --micro-batch, --context, --width or --depth; saved checkpoints "
-            f"are intact"
+            f"fix: start a new run with a smaller micro_batch, context, width or depth; saved checkpoints are "
+            f"intact"
         ) from error
     write_report(run.folder)
     return reason
@@ -93,6 +93,7 @@ def _train(run: Run, observers: Sequence[Observer], from_step: int | None, until
         begin = run.checkpoints.last() if from_step is None else from_step
         session = TrainingSession(run, metrics, observers)
         session.begin(begin)
+        run.save_extension()  # only now: a resume that is refused changes nothing
         is_allowed = session.is_bitwise_equal
         threads = stack.enter_context(TorchThreads(adapt=session.can_adapt_threads, is_allowed=is_allowed))
         steps = run.config.train.steps

@@ -48,9 +48,9 @@ class NonFiniteOrigin:
     def __str__(self) -> str:
         happened = {
             "weights": "not finite before the batch",
-            "forward": "output is not finite, but the input is",
-            "backward": "gradient is not finite, incoming gradient is",
-            "statistics": "running statistic is not finite after the batch, all outputs and gradients are",
+            "forward": "output is not finite, although the input is finite",
+            "backward": "gradient is not finite, although the incoming gradient is finite",
+            "statistics": "running statistic is not finite after the batch, although the gradients are finite",
         }
         return f"{self.where}: {happened[self.when]} ({self.what})"
 

@@ -62,7 +62,7 @@ def validate(session: TrainingSession) -> None:
 
 
 def _check_overfitting(session: TrainingSession, loss: float) -> None:
-    """Note whether the model overfits, and tell it when it begins; the end of the run tells it again."""
+    """Record whether the model overfits; report it when it starts and again at the end."""
     before, session.overfitting = session.overfitting, None
     step = session.run.checkpoints.marked_best()
     if step is None or session.best is None or not loss > session.best:

@@ -112,10 +112,8 @@ def _read_header(file: MappedFile) -> tuple[dict[str, _Entry], int]:
         raise file.problem(f"is not a safetensors file: it has only {file.size} bytes")
     length = int.from_bytes(file.read(0, 8), "little")
     if length > min(file.size - 8, MAX_HEADER_BYTES):
-        reason = (
-            f"its header would have {length:,} bytes, the file has {file.size:,}, the limit is {MAX_HEADER_BYTES:,}"
-        )
-        raise file.problem(f"is not a safetensors file: {reason}")
+        sizes = f"{length:,} bytes, the file has {file.size:,}, the limit is {MAX_HEADER_BYTES:,}"
+        raise file.problem(f"is not a safetensors file: its header would have {sizes}")
     source = JsonSource(f"the header of {file.path}", file.fix, WeightsError)
     content = source.parse(file.read(8, length), dict[str, Any])
     source.convert(content.pop(_METADATA, {}), dict[str, str])

@@ -103,14 +103,14 @@ def _entries(file: MappedFile, directory: bytes) -> Iterator[_Entry]:
         if position + _ENTRY.size > len(directory) or directory[position : position + 4] != b"PK\1\2":
             raise _problem(file, f"its directory is damaged at entry offset {position:,}")
         fields = _ENTRY.unpack_from(directory, position)
-        _, _, _, flags, method, _, _, checksum, packed, size, name_length, extra_length, comment_length, disk = fields[
-            :14
-        ]
-        header = fields[16]
+        (flags, method), (checksum, packed, size), disk, header = fields[3:5], fields[7:10], fields[13], fields[16]
+        name_length, extra_length, comment_length = fields[10:13]
         position += _ENTRY.size
         name = _name(file, directory[position : position + name_length])
         extra = directory[position + name_length : position + name_length + extra_length]
         position += name_length + extra_length + comment_length
+        if position > len(directory):
+            raise _problem(file, "its directory is damaged at its end")
         size, packed, header, disk = _from_extra(file, name, extra, (size, packed, header, disk))
         if flags & 1:
             raise _problem(file, f"its member {name!a:.80} is encrypted")
