@@ -66,7 +66,7 @@ def test_the_first_step_starts_from_the_weights_of_the_source(source: Run, tmp_p
     torch.testing.assert_close(after(tokens), before(tokens))
     origin = run.config.origin
     assert origin is not None
-    assert (origin.format, origin.path) == ("normscope run", str(source.folder.resolve()))
+    assert (origin.format, origin.path) == ("run", str(source.folder.resolve()))
 
 
 def test_checkpoints_of_adapters_hold_only_adapters_and_load_merged(source: Run, tmp_path: Path) -> None:

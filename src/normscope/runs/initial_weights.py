@@ -13,10 +13,11 @@ from torch import Tensor
 from normscope.blocks.lora import DEFAULT_TARGETS, add_lora, freeze
 from normscope.errors import CheckpointError, WeightsError
 from normscope.models.gpt import GPT, GPTConfig
-from normscope.runs.checksummed_folder import ChecksummedFolder, TensorSpec, checksums, write_folder
+from normscope.runs.checksummed_folder import ChecksummedFolder, checksums, write_folder
 from normscope.runs.config import RunConfig
 from normscope.storage.json_files import StrictStruct
 from normscope.storage.safe_folder import SafeFolder
+from normscope.storage.tensor_spec import TensorSpec
 from normscope.training.config import TrainConfig
 
 FOLDER_NAME = "initial"
@@ -98,5 +99,5 @@ def _read(run_folder: SafeFolder, config: RunConfig, model: GPT) -> dict[str, Te
     dtypes = folder.state(_State).dtypes
     if dtypes.keys() != shapes.keys():
         raise CheckpointError(f"{folder.folder} has other weights than the model of this run")
-    expected: dict[str, TensorSpec] = {name: (shapes[name], getattr(torch, dtypes[name])) for name in shapes}
+    expected = {name: TensorSpec(shape, getattr(torch, dtypes[name])) for name, shape in shapes.items()}
     return folder.tensors(_GROUP, expected)

@@ -11,17 +11,18 @@ import torch
 
 from normscope.blocks.lora import load_trained, merge_lora, trained_tensors
 from normscope.checks import as_path, check_positive_int
-from normscope.data.corpus import RECORD_NAME, TOKENIZER_NAME, Corpus, open_corpus, part_name
+from normscope.data.corpus import RECORD_NAME, TOKENIZER_NAME, Corpus, marks_name, open_corpus, part_name
 from normscope.data.sources import changed_sources
 from normscope.data.split import PARTS, CorpusPart
 from normscope.data.tokenizers import Tokenizer
 from normscope.data.tokenizers.load import parse_tokenizer
+from normscope.data.tokenizers.template_settings import TOKENIZER_CONFIG, set_template
 from normscope.errors import CheckpointError, ConfigError, FileError, NormscopeError
 from normscope.interop.checkpoint import model_from_weights
 from normscope.interop.files.safetensors_file import open_safetensors
 from normscope.models.gpt import GPT
 from normscope.runs.checkpoints import Checkpoints, Count
-from normscope.runs.checksummed_folder import MANIFEST_NAME, tensor_specs, write_manifest
+from normscope.runs.checksummed_folder import MANIFEST_NAME, ChecksummedFolder, tensor_specs, write_manifest
 from normscope.runs.config import CONFIG_NAME, RunConfig, config_source, corpus_fingerprint, read_config_file
 from normscope.runs.events import FinishedEvent
 from normscope.runs.initial_weights import empty_model, initial_model, set_trainable
@@ -100,14 +101,18 @@ class Run:
 
     @classmethod
     def create(cls, folder: Path, config: RunConfig, tokenizer: Path) -> Self:
-        """Create a run in a folder that has none, with a copy of the tokenizer."""
+        """Create a run in a folder that has none, with a copy of the tokenizer.
+
+        Its chat template, if it has one, is already in the folder.
+        """
         check_no_run(folder)
         safe_folder = SafeFolder(make_folder(folder))
         with open_regular(tokenizer) as file:
             safe_folder.write(TOKENIZER_NAME, file.read())
         data = to_json_bytes(config.to_json())
         safe_folder.write(CONFIG_NAME, data)
-        write_manifest(safe_folder, [CONFIG_NAME, TOKENIZER_NAME])  # last: a folder without a manifest is not a run
+        names = [CONFIG_NAME, TOKENIZER_NAME, *([TOKENIZER_CONFIG] if safe_folder.has(TOKENIZER_CONFIG) else [])]
+        write_manifest(safe_folder, names)  # last: a folder without a manifest is not a run
         return cls(folder, config, hashlib.sha256(data).hexdigest())
 
     @classmethod
@@ -202,7 +207,7 @@ class Run:
         """Raise if a file of a corpus inside the run folder is a symbolic link. A corpus elsewhere may be linked."""
         if not corpus.is_absolute() and ".." not in corpus.parts:
             safe_folder = SafeFolder(self.folder, *corpus.parts)
-            for name in (RECORD_NAME, TOKENIZER_NAME, *map(part_name, PARTS)):
+            for name in (RECORD_NAME, TOKENIZER_NAME, *map(part_name, PARTS), *map(marks_name, PARTS)):
                 safe_folder.has(name)
 
     def is_done(self) -> bool:
@@ -230,6 +235,9 @@ class Run:
         is_padded = is_from_elsewhere and tokenizer.vocab_size < vocab_size
         if tokenizer.vocab_size != vocab_size and not is_padded:
             raise source.problem(f"has {tokenizer.vocab_size} tokens, the model {vocab_size}")
+        files = ChecksummedFolder(self.safe_folder, fix="restore it from a copy")
+        if TOKENIZER_CONFIG in files.files:
+            set_template(tokenizer, files.read(TOKENIZER_CONFIG), self.folder)
         return tokenizer
 
     def initial_model(self, device: torch.device) -> GPT:

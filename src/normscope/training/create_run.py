@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from normscope.checks import as_path, check_config, check_setting_names, short_repr
-from normscope.data.batches import Batches, windows
-from normscope.data.corpus import RECORD_NAME, TOKENIZER_NAME, Corpus, open_corpus, part_name
+from normscope.data.corpus import RECORD_NAME, TOKENIZER_NAME, Corpus, marks_name, open_corpus, part_name
+from normscope.data.packed_batches import training_batches, validation_batches
 from normscope.data.prepare import prepare, prepare_stories
 from normscope.data.readers import Progress
 from normscope.data.sources import source_names
 from normscope.data.split import PARTS
+from normscope.data.tokenizers.template_settings import TOKENIZER_CONFIG, template_settings
 from normscope.errors import ConfigError, FileError
 from normscope.interop.checkpoint import ExternalCheckpoint
 from normscope.models.gpt import GPTConfig
@@ -22,6 +23,7 @@ from normscope.models.presets import preset
 from normscope.runs.config import CONFIG_NAME, RunConfig, corpus_fingerprint
 from normscope.runs.initial_weights import FOLDER_NAME as INITIAL_WEIGHTS
 from normscope.runs.initial_weights import empty_model, set_trainable
+from normscope.runs.read_source import need_tokenizer
 from normscope.runs.run import Run, check_no_run
 from normscope.runtime.devices import check_compile, resolve_device
 from normscope.runtime.precision import choose_precision
@@ -91,8 +93,10 @@ def create_run(
             prompt=prompt,
             origin=None if source is None else copy_weights(SafeFolder(folder), source, architecture),
         )
-        Batches(corpus.train, config.model.context, training.batch, training.seed)  # raises if the text is too short
-        windows(corpus.validation, config.model.context, training.batch)
+        # Raises if the text is too short.
+        training_batches(corpus, config.model.context, training.batch, training.seed)
+        validation_batches(corpus, config.model.context, training.batch)
+        _write_template(SafeFolder(folder), corpus, source)
         return Run.create(folder, config, corpus.folder / TOKENIZER_NAME)
 
 
@@ -148,9 +152,9 @@ def _locked_new_folder(folder: Path) -> Iterator[None]:
 def _check_empty(folder: Path) -> None:
     """Raise unless the folder is empty, apart from the files of an earlier attempt that was killed."""
     check_no_run(folder)  # again: another process may have been faster
-    tokens = {RECORD_NAME, TOKENIZER_NAME, *map(part_name, PARTS)}
+    tokens = {RECORD_NAME, TOKENIZER_NAME, *map(part_name, PARTS), *map(marks_name, PARTS)}
     # A process killed before it wrote the manifest leaves tokenizer.json and config.json.
-    expected = {_DATA, INITIAL_WEIGHTS, LOCK_NAME, TOKENIZER_NAME, CONFIG_NAME}
+    expected = {_DATA, INITIAL_WEIGHTS, TOKENIZER_CONFIG, LOCK_NAME, TOKENIZER_NAME, CONFIG_NAME}
     root = SafeFolder(folder)
     data = root / _DATA
     unexpected = [name for name in root.names() if not is_partial(name) and not (name in expected and root.has(name))]
@@ -182,14 +186,27 @@ def is_prepared(sources: Sequence[str | Path]) -> bool:
 
 def _with_tokenizer_of(source: ExternalCheckpoint, recipe: Recipe, path: Path, sources: Sequence[str | Path]) -> Recipe:
     """Write the tokenizer of a checkpoint to a file, and return the recipe that uses it."""
-    assert source.tokenizer is not None
-    if is_prepared(sources) and open_corpus(sources[0]).tokenizer.to_json() != source.tokenizer.to_json():
+    tokenizer = need_tokenizer(source)
+    if is_prepared(sources) and open_corpus(sources[0]).tokenizer.to_json() != tokenizer.to_json():
         raise ConfigError(
             f"{sources[0]} was prepared with another tokenizer than that of {source.path}\n"
             f"fix: pass the text itself, which is then tokenized with it"
         )
-    source.tokenizer.save(path)
+    tokenizer.save(path)
+    if tokenizer.chat_template is None and source.chat_template is not None:
+        tokenizer.chat_template = source.chat_template
+    if tokenizer.chat_template is not None:
+        path.with_name(TOKENIZER_CONFIG).write_bytes(template_settings(tokenizer))
     return dataclasses.replace(recipe, tokenizer=str(path))
+
+
+def _write_template(folder: SafeFolder, corpus: Corpus, source: ExternalCheckpoint | None) -> None:
+    """Write the chat template beside the tokenizer, if the run learns conversations: `chat` renders them with it."""
+    template = corpus.record.settings.get("chat_template")
+    if isinstance(template, str):
+        tokenizer = corpus.tokenizer if source is None else need_tokenizer(source)
+        tokenizer.chat_template = template
+        folder.write(TOKENIZER_CONFIG, template_settings(tokenizer))
 
 
 def _relative(corpus: Path, run: Path) -> str:

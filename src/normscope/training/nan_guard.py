@@ -56,7 +56,7 @@ class NonFiniteOrigin:
 
 
 def find_nonfinite(
-    model: GPT, inputs: Tensor, targets: Tensor, micro_batch: int | None = None
+    model: GPT, inputs: Tensor, targets: Tensor, *more: Tensor, micro_batch: int | None = None
 ) -> NonFiniteOrigin | None:
     """Run a batch again with hooks on every module; None if everything stays finite this time.
 
@@ -65,8 +65,8 @@ def find_nonfinite(
     origin = _first_nonfinite(model.state_dict(), "weights")
     size, statistics = micro_batch or len(inputs), running_statistics(model)
     with preserve_rng(inputs.device), preserve_tensors(statistics.values()):
-        for part, labels in zip(inputs.split(size), targets.split(size), strict=True):
-            origin = origin or _find_in_micro_batch(model, part, labels)
+        for part in zip(*(tensor.split(size) for tensor in (inputs, targets, *more)), strict=True):
+            origin = origin or _find_in_micro_batch(model, *part)
         origin = origin or _first_nonfinite(statistics, "statistics")
     model.zero_grad(set_to_none=True)
     return origin
@@ -77,7 +77,7 @@ def _first_nonfinite(tensors: Mapping[str, Tensor], when: Moment) -> NonFiniteOr
     return next((NonFiniteOrigin(name, when, _nan_or_inf(tensor)) for name, tensor in found), None)
 
 
-def _find_in_micro_batch(model: GPT, inputs: Tensor, targets: Tensor) -> NonFiniteOrigin | None:
+def _find_in_micro_batch(model: GPT, *batch: Tensor) -> NonFiniteOrigin | None:
     watched = [module for name, module in model.named_modules() if name and not isinstance(module, nn.ModuleList)]
     observer = _NonFiniteObserver()
     origins = observer.origins
@@ -85,7 +85,7 @@ def _find_in_micro_batch(model: GPT, inputs: Tensor, targets: Tensor) -> NonFini
         tracer.watch_modules(watched)
         # Token ids have no gradient; that of the embedding's weight is checked below.
         tracer.watch_backward([module for module in watched if not isinstance(module, nn.Embedding)])
-        loss = model.loss(inputs, targets)
+        loss = model.loss(*batch)
         if not origins and not _finite(loss):
             return NonFiniteOrigin("the loss", "forward", _nan_or_inf(loss))
         if not origins:
@@ -117,6 +117,10 @@ class _NonFiniteObserver(TraceObserver):
             self.origins.append(NonFiniteOrigin(name, when, _nan_or_inf(*after)))
 
 
+_BATCH_NAMES = ("inputs", "targets", "positions")
+"""Positions only if rows hold several documents."""
+
+
 class _BundleState(StrictStruct):
     """Schema of a NaN bundle's state.json."""
 
@@ -135,7 +139,7 @@ class _BundleState(StrictStruct):
 
 
 def save_nan_bundle(
-    folder: Path | SafeFolder, model: GPT, inputs: Tensor, targets: Tensor, state: dict[str, Any]
+    folder: Path | SafeFolder, model: GPT, inputs: Tensor, targets: Tensor, state: dict[str, Any], *more: Tensor
 ) -> None:
     """Save what `replay` needs to reproduce a NaN or Inf: weights, batch and RNG state.
 
@@ -143,7 +147,7 @@ def save_nan_bundle(
     """
     tensors = {
         "model": dict(model.state_dict()),
-        "batch": {"inputs": inputs, "targets": targets},
+        "batch": dict(zip(_BATCH_NAMES, (inputs, targets, *more), strict=False)),
         "rng": rng_state(inputs.device),
     }
     checksummed_folder.write_folder(folder, tensors, {**state, "config": config_to_json(model.config)})
@@ -176,14 +180,14 @@ def replay(
         empty = _model(config, state)
         expected = tensor_specs(empty.state_dict())
     weights, rng = bundle.tensors("model", expected), bundle.tensors("rng")
-    inputs, targets = (tensor.to(where) for tensor in _batch(bundle.tensors("batch"), folder))
+    batch = [tensor.to(where) for tensor in _batch(bundle.tensors("batch"), folder)]
     try:
         with preserve_rng(where):
             model = _model(config, state)
             model.load_state_dict(weights)
             set_rng_state(rng, where)
             with chosen.autocast(where)():
-                found = find_nonfinite(model.to(where).train(), inputs, targets, state.micro_batch)
+                found = find_nonfinite(model.to(where).train(), *batch, micro_batch=state.micro_batch)
     except (KeyError, RuntimeError, TypeError) as error:
         raise CheckpointError(f"{folder} cannot be replayed: {str(error).splitlines()[0]}\n{fix}") from error
     return found, msgspec.to_builtins(state)
@@ -195,14 +199,15 @@ def _model(config: GPTConfig, state: _BundleState) -> GPT:
     return model
 
 
-def _batch(tensors: Mapping[str, Tensor], folder: Path) -> tuple[Tensor, Tensor]:
+def _batch(tensors: Mapping[str, Tensor], folder: Path) -> list[Tensor]:
     shapes = {name: tensor.shape for name, tensor in tensors.items()}
     valid = all(tensor.dim() == 2 and tensor.dtype == torch.int64 for tensor in tensors.values())
-    if shapes.keys() != {"inputs", "targets"} or len(set(shapes.values())) != 1 or not valid:
+    is_complete = {*_BATCH_NAMES[:2]} <= shapes.keys() <= {*_BATCH_NAMES}
+    if not is_complete or len(set(shapes.values())) != 1 or not valid:
         raise CheckpointError(
             f"{folder} has an invalid batch: expected inputs and targets of one shape\nfix: copy it again"
         )
-    return tensors["inputs"], tensors["targets"]
+    return [tensors[name] for name in _BATCH_NAMES if name in tensors]
 
 
 def _finite(tensor: Tensor) -> bool:

@@ -12,7 +12,7 @@ import msgspec
 import torch
 from msgspec.structs import replace
 
-from normscope.data.batches import Batches
+from normscope.data.packed_batches import training_batches
 from normscope.data.split import PARTS
 from normscope.ops.kernel_mode import select_backend
 from normscope.ops.numba_loader import kernels_available
@@ -91,7 +91,7 @@ class TrainingSession:
         self.device = resolve_device(self.config.device)
         self.precision = choose_precision(self.config.precision, self.device)
         self.autocast = self.precision.autocast(self.device)
-        self.batches = Batches(self.corpus.train, self.context, self.config.batch, self.config.seed)
+        self.batches = training_batches(self.corpus, self.context, self.config.batch, self.config.seed)
         self.metrics, self.events = metrics, EventBus(metrics, observers)
         self.max_threads, self.environment_changes = torch.get_num_threads(), list[str]()
 
@@ -164,7 +164,7 @@ class TrainingSession:
     @property
     def bytes_per_token(self) -> float:
         """Mean length of a token in the validation text."""
-        return self.corpus.record.validation.bytes / self.corpus.record.validation.tokens
+        return self.corpus.record.validation.bytes_per_token
 
     @property
     def can_adapt_threads(self) -> bool:

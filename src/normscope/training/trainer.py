@@ -14,6 +14,7 @@ from torch import Tensor
 from normscope.blocks.lora import load_trained, trained_tensors
 from normscope.errors import CheckpointError, NonFiniteError, WeightsError
 from normscope.models.gpt import GPT
+from normscope.ops.cross_entropy import IGNORE_INDEX
 from normscope.runs.checksummed_folder import tensor_specs
 from normscope.runtime.rng import preserve_rng, rng_state, set_rng_state
 from normscope.storage.tensor_spec import TensorSpec
@@ -27,9 +28,12 @@ MAX_GRAD_NORM = math.sqrt(torch.finfo(torch.float32).max)
 
 
 class BatchSource(Protocol):
-    """Batches by index: the same index always gives the same batch, so a position in the data is one number."""
+    """Batches by index: the same index always gives the same batch, so a position in the data is one number.
 
-    def batch(self, number: int) -> tuple[np.ndarray, np.ndarray]: ...
+    A batch has inputs, targets and, if rows hold several documents, positions.
+    """
+
+    def batch(self, number: int) -> tuple[np.ndarray, ...]: ...
 
 
 @dataclass(frozen=True)
@@ -76,14 +80,14 @@ class Trainer:
         self.rng_before = rng_state(self.device)  # before the last attempted step
         self._statistics = list(running_statistics(model).values())
         self._schedule = config.lr_schedule()
-        self._loss: Callable[[Tensor, Tensor], Tensor] = torch.compile(model.loss) if config.compile else model.loss
+        self._loss: Callable[..., Tensor] = torch.compile(model.loss) if config.compile else model.loss
 
     def step(self) -> StepResult:
         """Train on the next batch. If the loss or a gradient is not finite, raise and leave the model unchanged."""
         self.rng_before = rng_state(self.device)
         statistics_before = [tensor.clone() for tensor in self._statistics]
-        inputs, targets = self.load_batch(self._next_batch_index())
-        loss = self._accumulate(inputs, targets)
+        batch = self.load_batch(self._next_batch_index())
+        loss = self._accumulate(*batch)
         norm = global_norm(self.optimizer.gradients)
         problem = self._nonfinite_problem(loss, norm)
         if problem is not None:
@@ -98,7 +102,7 @@ class Trainer:
         self.optimizer.zero_grad()
         self.steps_done += 1
         self.next_batch += 1
-        return StepResult(self.steps_done, loss, norm, lr_scale, targets.numel())
+        return StepResult(self.steps_done, loss, norm, lr_scale, batch[1].numel())
 
     def step_digest(self) -> str:
         """A checksum of what the next step computes: loss, gradients, gradient norm and Muon's updates.
@@ -136,10 +140,9 @@ class Trainer:
     def device(self) -> torch.device:
         return self.model.embedding.weight.device
 
-    def load_batch(self, index: int) -> tuple[Tensor, Tensor]:
-        """Inputs and targets of a batch, on the model's device."""
-        inputs, targets = self.batches.batch(index)
-        return torch.from_numpy(inputs).to(self.device), torch.from_numpy(targets).to(self.device)
+    def load_batch(self, index: int) -> tuple[Tensor, ...]:
+        """The tensors of a batch, on the model's device."""
+        return tuple(torch.from_numpy(array).to(self.device) for array in self.batches.batch(index))
 
     def _nonfinite_problem(self, loss: float, norm: float) -> str | None:
         """What is not finite after the backward pass, or would overflow in the update; None if nothing."""
@@ -154,15 +157,15 @@ class Trainer:
             self.next_batch += 1
         return self.next_batch
 
-    def _accumulate(self, inputs: Tensor, targets: Tensor) -> float:
+    def _accumulate(self, *batch: Tensor) -> float:
         """Accumulate the gradients of the mean loss over all micro-batches; returns that loss."""
         self.model.train()
-        size = self.config.micro_batch or len(inputs)
-        total = 0.0
-        for part, labels in zip(inputs.split(size), targets.split(size), strict=True):
+        size = self.config.micro_batch or len(batch[0])
+        total, count = 0.0, int((batch[1] != IGNORE_INDEX).sum())
+        for part in zip(*(tensor.split(size) for tensor in batch), strict=True):
             with self.autocast():
-                # Weighted by its fraction of the tokens, the micro-batch losses add up to the mean of the batch.
-                loss = self._loss(part, labels) * (labels.numel() / targets.numel())
+                # Weighted by its fraction of the targets, the micro-batch losses add up to the mean of the batch.
+                loss = self._loss(*part) * (int((part[1] != IGNORE_INDEX).sum()) / count)
             loss.backward()
             total += loss.item()
         return total

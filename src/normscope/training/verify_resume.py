@@ -14,6 +14,7 @@ from pathlib import Path
 
 from normscope.checks import short_repr
 from normscope.data.corpus import TOKENIZER_NAME
+from normscope.data.tokenizers.template_settings import TOKENIZER_CONFIG
 from normscope.errors import ArgumentTypeError, CheckpointError
 from normscope.runs import checksummed_folder
 from normscope.runs.checksummed_folder import MANIFEST_NAME
@@ -95,7 +96,7 @@ def _span(run: Run) -> tuple[int, int]:
 def _copy(run: Run, folder: Path, begin: int) -> Run:
     """Copy a run as it was at a step, byte for byte: checkpoints are bound to the checksum of config.json."""
     make_folder(folder)
-    for name in (CONFIG_NAME, TOKENIZER_NAME, MANIFEST_NAME):
+    for name in filter(run.safe_folder.has, (CONFIG_NAME, TOKENIZER_NAME, TOKENIZER_CONFIG, MANIFEST_NAME)):
         SafeFolder(folder).write(name, run.safe_folder.read(name, LARGE_FILE_BYTES))
     if run.extension is not None:
         write_extension(SafeFolder(folder), run.extension)
