@@ -84,11 +84,13 @@ def _nanogpt_strings(one: StringClass, tokenizer: Tokenizer) -> str | None:
     return None
 
 
-HTML = ProofPlan(_open_page, _int8_model)
+HTML = ProofPlan("Node.js", _open_page, _int8_model)
 HUGGING_FACE = ProofPlan(
-    lambda source, weights, path: TransformersRuntime(path), _converted, lambda model, weights: 1e-4
+    "transformers", lambda source, weights, path: TransformersRuntime(path), _converted, lambda model, weights: 1e-4
 )
-GGUF = ProofPlan(_open_gguf, llama_cpp_model, _llama_cpp_tolerance, _dropped_characters, exact="f32")
-ONNX = ProofPlan(lambda source, weights, path: OnnxRuntime(path))
-SAFETENSORS = ProofPlan(lambda source, weights, path: SafetensorsRuntime(path), _converted, lambda model, weights: 1e-6)
-NANOGPT = ProofPlan(_open_nanogpt, known=_nanogpt_strings)
+GGUF = ProofPlan("llama.cpp", _open_gguf, llama_cpp_model, _llama_cpp_tolerance, _dropped_characters, exact="f32")
+ONNX = ProofPlan("onnxruntime", lambda source, weights, path: OnnxRuntime(path))
+SAFETENSORS = ProofPlan(
+    "safetensors", lambda source, weights, path: SafetensorsRuntime(path), _converted, lambda model, weights: 1e-6
+)
+NANOGPT = ProofPlan("nanoGPT", _open_nanogpt, known=_nanogpt_strings)

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from normscope.comparing.runtime import FloatArray
-from normscope.comparing.runtimes import RuntimeFailure, RuntimeUnavailable
+from normscope.comparing.runtimes import RuntimeRefusalError, RuntimeMissingError
 
 _ANSWER_SECONDS = 600
 
@@ -37,7 +37,7 @@ class LlamaCppRuntime:
         try:
             version = importlib.metadata.version("xllamacpp")
         except importlib.metadata.PackageNotFoundError:
-            raise RuntimeUnavailable("llama.cpp is not installed\nfix: pip install 'normscope[export]'") from None
+            raise RuntimeMissingError("llama.cpp is not installed\nfix: pip install 'normscope[export]'") from None
         self.name, self.context, self.vocab_size = f"llama.cpp (xllamacpp {version})", context, vocab_size
         self.precision, self.eos_token_id = precision, eos_token_id
         self._key = secrets.token_hex(16)
@@ -54,7 +54,7 @@ class LlamaCppRuntime:
         address = self._process.stdout.readline().strip()
         if not address:
             self.close()
-            raise RuntimeFailure(f"llama.cpp cannot load it: {self._reason}")
+            raise RuntimeRefusalError(f"llama.cpp cannot load it: {self._reason}")
         self._address = urlsplit(address).netloc
 
     def close(self) -> None:
@@ -119,9 +119,9 @@ class LlamaCppRuntime:
             response = connection.getresponse()
             answer = json.loads(response.read())
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise RuntimeFailure(f"llama.cpp does not answer: {error or type(error).__name__}") from error
+            raise RuntimeRefusalError(f"llama.cpp does not answer: {error or type(error).__name__}") from error
         finally:
             connection.close()
         if response.status != 200:
-            raise RuntimeFailure(f"llama.cpp cannot answer {path}: {answer['error']['message']}")
+            raise RuntimeRefusalError(f"llama.cpp cannot answer {path}: {answer['error']['message']}")
         return answer

@@ -21,12 +21,13 @@ def families() -> dict[str, Family]:
 def family_of(config: GPTConfig) -> Family:
     """Return the family that has models of this config; raises an error that names the fields that none has.
 
-    >>> from normscope.models.presets import llama, nanochat
+    >>> from normscope.models.presets import llama
     >>> family_of(llama()).model_type
     'llama'
-    >>> family_of(nanochat())
+    >>> family_of(llama(activation="reglu", wiring="post"))
     Traceback (most recent call last):
-    normscope.errors.ConfigError: no Hugging Face family has models with activation='relu2', embedding_norm=True; ...
+    normscope.errors.ConfigError: no Hugging Face family has models with wiring='post'
+    fix: train with another model, such as --preset llama
     """
     differing = {family.model_type: differing_fields(config, family.closest(config)) for family in families().values()}
     for name, fields in differing.items():
