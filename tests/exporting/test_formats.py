@@ -1,4 +1,4 @@
-"""Every format is proved in the target's own runtime; what it cannot represent is refused before anything is written."""
+"""Every format is proved in its own runtime; what it cannot represent is refused before anything is written."""
 
 import json
 from pathlib import Path

@@ -28,17 +28,11 @@ _LLAMA_CPP_GELU = 0.02
 """llama.cpp looks GELU up in a table in float16."""
 
 
-def _facts(source: ModelSource) -> dict[str, int]:
-    tokenizer = source.tokenizer
-    return {"context": source.model.config.context, "eos_token_id": tokenizer.eos_token_id}
-
-
-def _open_page(source: ModelSource, weights: str, path: Path) -> Runtime:
-    return PageRuntime(path, vocab_size=source.tokenizer.vocab_size, **_facts(source))
-
-
 def _open_gguf(source: ModelSource, weights: str, path: Path) -> Runtime:
-    return LlamaCppRuntime(path, vocab_size=source.model.config.vocab_size, precision=weights, **_facts(source))
+    config, stop = source.model.config, source.tokenizer.eos_token_id
+    return LlamaCppRuntime(
+        path, context=config.context, vocab_size=config.vocab_size, precision=weights, stop_token_id=stop
+    )
 
 
 def _open_nanogpt(source: ModelSource, weights: str, path: Path) -> Runtime:
@@ -84,7 +78,7 @@ def _nanogpt_strings(one: StringClass, tokenizer: Tokenizer) -> str | None:
     return None
 
 
-HTML = ProofPlan("Node.js", _open_page, _int8_model)
+HTML = ProofPlan("Node.js", lambda source, weights, path: PageRuntime(path), _int8_model)
 HUGGING_FACE = ProofPlan(
     "transformers", lambda source, weights, path: TransformersRuntime(path), _converted, lambda model, weights: 1e-4
 )

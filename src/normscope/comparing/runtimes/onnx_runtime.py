@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from normscope.comparing.runtime import FloatArray
-from normscope.comparing.runtimes import RuntimeRefusalError, RuntimeMissingError
+from normscope.comparing.runtimes import RuntimeMissingError, RuntimeRefusalError
 from normscope.comparing.runtimes.library_codec import LibraryCodec
 
 

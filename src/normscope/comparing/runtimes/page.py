@@ -10,31 +10,23 @@ from typing import Any
 import numpy as np
 
 from normscope.comparing.runtime import FloatArray
-from normscope.comparing.runtimes import RuntimeRefusalError, RuntimeMissingError
+from normscope.comparing.runtimes import RuntimeMissingError, RuntimeRefusalError
 
 _DRIVER = Path(__file__).with_name("page_driver.mjs")
 
 
 class PageRuntime:
-    """A page in Node.js.
-
-    Args:
-        path: the page.
-        context: longest sequence.
-        vocab_size: number of tokens of its tokenizer.
-        eos_token_id: the end-of-text token.
-    """
+    """A page in Node.js."""
 
     precision = "float32"
     has_tokenizer = True
 
-    def __init__(self, path: Path, *, context: int, vocab_size: int, eos_token_id: int) -> None:
+    def __init__(self, path: Path) -> None:
         node = shutil.which("node")
         if node is None:
             raise RuntimeMissingError("Node.js is not installed\nfix: install Node.js 20 or newer")
         version = subprocess.run([node, "--version"], capture_output=True, text=True, check=True).stdout.strip()
-        self.name, self.context, self.vocab_size = f"Node.js {version}", context, vocab_size
-        self.eos_token_id = eos_token_id
+        self.name = f"Node.js {version}"
         self._process = subprocess.Popen(
             [node, str(_DRIVER), str(path)],
             stdin=subprocess.PIPE,
@@ -48,6 +40,10 @@ class PageRuntime:
         if self._output.readline().strip() != "ready":
             _, errors = self._process.communicate()
             raise RuntimeRefusalError(f"Node.js cannot run it: {errors[-400:]}")
+
+        facts = self._call("facts")
+        self.context, self.vocab_size = int(facts["context"]), int(facts["vocab_size"])
+        self.eos_token_id = int(facts["eos_token_id"])
 
     def close(self) -> None:
         self._process.communicate()

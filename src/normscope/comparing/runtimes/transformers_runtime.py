@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from normscope.comparing.runtime import FloatArray
-from normscope.comparing.runtimes import RuntimeRefusalError, RuntimeMissingError
+from normscope.comparing.runtimes import RuntimeMissingError, RuntimeRefusalError
 
 _LAYERS = (
     (r"(model\.embed_tokens|transformer\.wte|gpt_neox\.embed_in)", "embedding"),

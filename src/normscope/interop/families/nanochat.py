@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from normscope.blocks.norm import NormSpec
-from normscope.errors import WeightsError
 from normscope.interop.families import _llama_like as like
 from normscope.interop.family import Family
 from normscope.interop.rotary_settings import rotary
