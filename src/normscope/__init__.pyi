@@ -43,13 +43,13 @@ from normscope.generate.config import GenerationConfig as GenerationConfig
 from normscope.generate.text import generate_text as generate_text
 from normscope.generate.tokens import generate_tokens as generate_tokens
 from normscope.inspection.attention_maps import attention_maps as attention_maps
+from normscope.inspection.diff import diff as diff
 from normscope.inspection.draw import draw_block as draw_block
 from normscope.inspection.draw import draw_target as draw_target
 from normscope.inspection.logit_lens import logit_lens as logit_lens
-from normscope.inspection.xray import xray_diff as xray_diff
 from normscope.inspection.xray import xray_target as xray_target
 from normscope.inspection.xray_config import XrayConfig as XrayConfig
-from normscope.interop.fuse import fuse as fuse
+from normscope.fuse import fuse as fuse
 from normscope.lab.commands import list_claims as list_claims
 from normscope.lab.commands import run_lab as run_lab
 from normscope.lab.commands import write_lab_report as write_lab_report
@@ -64,6 +64,7 @@ from normscope.models.gpt import GPTConfig as GPTConfig
 from normscope.models.presets import gpt2 as gpt2
 from normscope.models.presets import llama as llama
 from normscope.models.presets import nanochat as nanochat
+from normscope.models.presets import nanochat_2026_07 as nanochat_2026_07
 from normscope.models.presets import preset as preset
 from normscope.models.vit import ViT as ViT
 from normscope.models.vit import ViTConfig as ViTConfig

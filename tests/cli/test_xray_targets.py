@@ -6,6 +6,7 @@ import pytest
 from transformers import BertConfig, BertModel
 
 import normscope
+from normscope.diagnostics.diff.differences import RecordDiff
 from normscope.diagnostics.record_json import load_record
 from tests.cli.running import entered, refused
 
@@ -124,5 +125,8 @@ def test_files_with_modules_of_the_same_name_are_different_models(tmp_path: Path
             "import torch\nfrom net import build\ndef f():\n    return build(), torch.ones(2, 4)\n"
         )
     old, new = (f"{tmp_path / folder / 'model.py'}:f" for folder in ("old", "new"))
-    assert normscope.xray_diff(old, new).diverges
-    assert not normscope.xray_diff(old, old).diverges
+    different, same = normscope.diff(old, new), normscope.diff(old, old)
+    assert isinstance(different, RecordDiff)
+    assert isinstance(same, RecordDiff)
+    assert different.diverges
+    assert not same.diverges

@@ -11,6 +11,7 @@ from normscope.cli import main
 from normscope.cli.chat import Chat
 from normscope.cli.compare import Compare
 from normscope.cli.completion import Completion
+from normscope.cli.diff import Diff
 from normscope.cli.doctor import Doctor
 from normscope.cli.draw import DrawBlock, DrawModel, DrawScope
 from normscope.cli.explain import Explain
@@ -23,7 +24,7 @@ from normscope.cli.resume import Resume
 from normscope.cli.runs import Runs
 from normscope.cli.sample import Sample
 from normscope.cli.train import Train
-from normscope.cli.xray import XrayCommand, XrayDiffCommand
+from normscope.cli.xray import Xray
 from tests.fuzz.targets import TRAIN
 from tests.fuzz.trial import ProcessResult, Trial
 
@@ -64,9 +65,9 @@ COMMANDS: Mapping[str, tuple[str, Sequence[type]]] = {
     "report": ("report run", (Report,)),
     "runs": ("runs .", (Runs,)),
     "replay": ("replay run", (Replay,)),
-    "xray": ("xray nanochat --depth 1 --context 16", (XrayCommand,)),
-    "xray-run": ("xray run", (XrayCommand,)),
-    "xray-diff": ("xray diff run run", (XrayDiffCommand,)),
+    "xray": ("xray nanochat --depth 1 --context 16", (Xray,)),
+    "xray-run": ("xray run", (Xray,)),
+    "diff": ("diff run run", (Diff,)),
     "draw-scope": ("draw scope a[b] --shape 2,3", (DrawScope,)),
     "draw-block": ("draw block --shape 2,8,16", (DrawBlock,)),
     "draw-model": ("draw model --preset gpt2", (DrawModel,)),

@@ -38,7 +38,7 @@ CASES: dict[str, list[Any]] = {
     "causal": [],  # a GPT with causal=False cannot be built
     "bias": [True, "qkv", "attention", "mlp"],
     "dropout": [0.5],
-    "init": ["gpt2", "nanochat"],
+    "init": ["gpt2", "nanochat", "nanochat-2026-07"],
     "depth": [1, 3],
     "allow_future_leak": [True],
     "positions": ["learned", "none"],
@@ -52,12 +52,27 @@ CASES: dict[str, list[Any]] = {
     "local_rotary_base": [50.0],
     "embedding_scale": [1.7],
     "embedding_norm": [True],
+    "smear": [True],
+    "embedding_mix": [True],
+    "value_embeddings": [True],
+    "backout": [True],
     "tied_head": [True],
     "logit_cap": [0.7],
 }
 """Non-default values of each field."""
 
-REFUSED = {"wiring", "attention_cap", "norm=group", "norm=power", "norm=None", "qk_norm=b s [h e]"}
+REFUSED = {
+    "smear",
+    "embedding_mix",
+    "value_embeddings",
+    "backout",
+    "wiring",
+    "attention_cap",
+    "norm=group",
+    "norm=power",
+    "norm=None",
+    "qk_norm=b s [h e]",
+}
 """Fields, or values, that the decoder does not support: can_decode must be False."""
 
 

@@ -193,7 +193,12 @@ def setting(**overrides: Any) -> Callable[[], GPTConfig]:
 @every_refusal(
     ("misspelt", ConfigError, "no setting 'dept'; did you mean 'depth'", lambda: gpt2(dept=3)),
     ("unknown", ConfigError, "no setting 'zzz'; the settings are: ", lambda: gpt2(zzz=3)),
-    ("preset", ConfigError, "unknown preset 'gpt3'; choose one of gpt2, nanochat, llama", lambda: preset("gpt3")),
+    (
+        "preset",
+        ConfigError,
+        "unknown preset 'gpt3'; choose one of gpt2, nanochat, nanochat-2026-07, llama",
+        lambda: preset("gpt3"),
+    ),
     ("preset-list", ConfigError, "unknown preset", lambda: preset([])),  # type: ignore[arg-type]
     ("norm", ConfigError, "no norm 'batchnorm'; give one of layer", setting(norm="batchnorm")),
     ("norm-number", ConfigError, "there is no norm 3; give one of layer", setting(norm=3)),
@@ -219,5 +224,5 @@ def test_invalid_arguments(error: type[NormscopeError], words: str, mistake: Any
 
 
 def test_modules_match_the_preset() -> None:
-    assert set(PRESETS) == {"gpt2", "nanochat", "llama"}
+    assert set(PRESETS) == {"gpt2", "nanochat", "nanochat-2026-07", "llama"}
     assert all(isinstance(GPT(tiny(name)), nn.Module) for name in PRESETS)

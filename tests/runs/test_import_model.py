@@ -4,11 +4,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
 import normscope
 from normscope.cli import main
-from normscope.data.tokenizers.huggingface import train_bpe
 from normscope.errors import CheckpointError, ConfigError, FileError, WeightsError
 from normscope.interop.checkpoint import ExternalCheckpoint
 from normscope.runs import import_model as module
@@ -17,25 +15,13 @@ from normscope.runs.list_runs import list_runs
 from normscope.runs.read_source import find_source, load
 from normscope.runs.run import is_run
 from tests.cli.running import refused
+from tests.runs.tiny_checkpoint import write_huggingface
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Hugging Face folder in bfloat16, with a tokenizer of fewer tokens than the model has."""
-    folder = tmp_path_factory.mktemp("huggingface") / "tiny"
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=320,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=32,
-    )
-    LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
-    train_bpe(["the cat and the hat " * 20], 300).save(folder / "tokenizer.json")
-    return folder
+    return write_huggingface(tmp_path_factory.mktemp("huggingface") / "tiny")
 
 
 @pytest.fixture
@@ -59,7 +45,7 @@ def test_an_imported_run_is_the_checkpoint(tiny: Path, tmp_path: Path) -> None:
 def test_commands_work_on_an_imported_run(tiny: Path, in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["import", str(tiny)]) == 0
     assert capsys.readouterr().out.startswith("wrote runs/tiny (Hugging Face llama, 0.0 million parameters)")
-    for command in (["xray", "runs/tiny"], ["draw", "model", "runs/tiny"], ["report", "runs/tiny"], ["runs"]):
+    for command in (["xray", "runs/tiny"], ["draw", "model", "runs/tiny"], ["runs"]):
         assert main(command) == 0, command
     (summary,), errors = list_runs("runs")
     assert (summary.status, summary.step, errors) == ("done", 0, {})

@@ -136,12 +136,13 @@ class Block(BaseModule):
         That of the norms, by default `... [d]`: each token separately.
 
     Shapes:
-        x: (b, s, width). y: same as x. mask: (b, s), True at real tokens.
+        x: (b, s, width). y: same as x. mask: (b, s), True at real tokens. values: see `Attention`.
 
     Args:
         config: configuration of the block.
         rotary: rotary position embedding of the attention.
         layer: index of the block in its model, on which `window_pattern` depends.
+        value_gate: whether the attention takes value embeddings.
 
     Example:
         >>> import torch
@@ -154,7 +155,9 @@ class Block(BaseModule):
         Transformer Architecture".
     """
 
-    def __init__(self, config: BlockConfig, rotary: Rotary | None = None, layer: int = 0) -> None:
+    def __init__(
+        self, config: BlockConfig, rotary: Rotary | None = None, layer: int = 0, *, value_gate: bool = False
+    ) -> None:
         super().__init__()
         check_config(config, BlockConfig, "a Block")
         self.wiring = get_wiring(config.wiring)
@@ -165,6 +168,7 @@ class Block(BaseModule):
             config.heads,
             rotary=rotary,
             window=config.window_of(layer),
+            value_gate=value_gate,
             bias="qkv" if config.bias == "qkv" else config.bias in (True, "attention"),
             role=self.wiring.role("attention"),
             allow_future_leak=config.allow_future_leak,
@@ -177,12 +181,18 @@ class Block(BaseModule):
         norm, shape = as_norm(config.norm), (None, None, config.width)
         self.norms = nn.ModuleList(build_norm(norm, shape) for _ in range(self.wiring.norms))
 
-    def forward(self, x: Tensor, mask: Tensor | None = None, cache: LayerCache | None = None) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        mask: Tensor | None = None,
+        cache: LayerCache | None = None,
+        values: Tensor | None = None,
+    ) -> Tensor:
         if is_fx_proxy(x):
-            return self._fx_call(x, mask, cache)
+            return self._fx_call(x, mask, cache, values)
         check_stream(x, "a block")
         check_mask(mask, x, x.shape[:2])
-        attention = partial(self.attention, mask=mask, cache=cache)
+        attention = partial(self.attention, mask=mask, cache=cache, values=values)
         return self.wiring.join(x, attention, self.mlp, [MaskedNorm(norm, mask) for norm in self.norms])
 
     def extra_repr(self) -> str:

@@ -36,6 +36,7 @@ COMMANDS = {
     "prepare": ("normscope.cli.prepare", "Tokenize text once, to share between runs"),
     "doctor": ("normscope.cli.doctor", "Show the hardware, and measure the time and memory of a config"),
     "xray": ("normscope.cli.xray", "Diagnose a model: activations and gradients per layer"),
+    "diff": ("normscope.cli.diff", "Compare two models: structure, weights, tokenizers and behavior"),
     "draw": ("normscope.cli.draw", "Draw a scope, a block or a whole model"),
     "lab": ("normscope.cli.lab", "Test published claims about norms, initialization and residuals"),
     "compare": ("normscope.cli.compare", "Find out which model variant is better on your text"),

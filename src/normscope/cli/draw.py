@@ -58,7 +58,7 @@ class DrawBlock:
     """
 
     preset: opt.Str = "nanochat"
-    """Preset: nanochat, gpt2, llama, encoder or vit."""
+    """Preset: nanochat, nanochat-2026-07, gpt2, llama, encoder or vit."""
 
     shape: Annotated[str, tyro.conf.arg(metavar="B,S,D")] = "8,1024,768"
     """Input shape: batch, sequence length, width."""

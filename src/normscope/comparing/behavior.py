@@ -11,11 +11,11 @@ from normscope.errors import ConfigError
 TOLERANCES = {
     "float64": 1e-4,
     "float32": 1e-4,
-    "float16": 0.01,
-    "bfloat16": 0.06,
-    "int8": 0.1,
-    "q8_0": 0.1,
-    "q6_k": 0.2,
+    "float16": 0.02,
+    "bfloat16": 0.1,
+    "int8": 0.15,
+    "q8_0": 0.15,
+    "q6_k": 0.3,
     "q4_k": 0.6,
     "q4_0": 0.8,
 }
@@ -80,7 +80,7 @@ def tolerance_for(*precisions: str) -> float:
     """The tolerance of the coarsest of these precisions.
 
     >>> tolerance_for("float32", "Q8_0")
-    0.1
+    0.15
     """
     unknown = [precision for precision in precisions if precision.lower() not in TOLERANCES]
     if unknown:

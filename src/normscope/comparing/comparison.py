@@ -19,11 +19,13 @@ class RuntimeDiff:
         tokenizers: None if a side has no tokenizer.
         behavior: None if nothing can be compared, because the vocabularies or contexts have nothing in common.
         cause: what makes the logits equal; None if they agree, or if no known mistake does.
+        searched: whether a cause was searched for.
     """
 
     tokenizers: TokenizerDiff | None
     behavior: BehaviorDiff | None
     cause: Cause | None = None
+    searched: bool = False
 
     @property
     def differs(self) -> bool:
@@ -65,6 +67,7 @@ def compare_runtimes(
     special: Sequence[str] = (),
     tokens: Sequence[int] | None = None,
     tolerance: float | None = None,
+    causes: bool = True,
 ) -> RuntimeDiff:
     """Compare the tokenizers of two runtimes on random Unicode, then their logits and greedy tokens.
 
@@ -76,16 +79,16 @@ def compare_runtimes(
         special: names of special tokens, for the tokenizers.
         tokens: tokens to compare the logits on; None for random ones.
         tolerance: see `compare_behavior`.
+        causes: whether to search for the cause.
     """
     tokenizers = None
     if a.has_tokenizer and b.has_tokenizer:
         tokenizers = compare_tokenizers(a, b, vocab_size=_text_vocabulary(a), special=special)
     tokens = random_tokens(a, b) if tokens is None else tokens
     behavior = compare_behavior(a, b, tokens=tokens, tolerance=tolerance)
-    cause = None
-    if behavior.first_position is not None and isinstance(a, GPTRuntime):
-        cause = find_cause(a, b, tokens, behavior.tolerance)
-    return RuntimeDiff(tokenizers, behavior, cause)
+    if not causes or behavior.first_position is None or not isinstance(a, GPTRuntime):
+        return RuntimeDiff(tokenizers, behavior)
+    return RuntimeDiff(tokenizers, behavior, find_cause(a, b, tokens, behavior.tolerance), searched=True)
 
 
 def _text_vocabulary(runtime: Runtime) -> int:

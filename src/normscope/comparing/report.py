@@ -32,7 +32,7 @@ def runtime_lines(diff: RuntimeDiff) -> list[str]:
         lines += ["", *_tokenizers(diff.tokenizers)]
     if diff.behavior is not None:
         lines += ["", *_behavior(diff.behavior)]
-    if diff.behavior is not None and diff.behavior.first_position is not None:
+    if diff.searched:
         lines += [f"  cause: {diff.cause or 'none of the known mistakes makes the logits equal'}"]
     return lines
 
@@ -44,7 +44,8 @@ def _weights(diff: WeightsDiff) -> Iterator[str]:
     yield from _listed([f"only in the first: {name}" for name in diff.missing])
     yield from _listed([f"only in the second: {name}" for name in diff.extra])
     yield from _listed([f"{name} has shape {one} and {other}" for name, one, other in diff.shapes])
-    yield from _listed([_tensor(one) for one in diff.tensors])
+    by_size = sorted(diff.tensors, key=lambda one: (not one.hint, -one.relative))
+    yield from _listed([_tensor(one) for one in by_size])
 
 
 def _tensor(diff: TensorDiff) -> str:

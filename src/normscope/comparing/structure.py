@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any
 
-from normscope.blocks.norm.norm_spec import NormSpec, as_norm
+from normscope.blocks.norm.norm_spec import NormSpec
+from normscope.interop.config_differences import differing_fields
 from normscope.models.gpt import GPTConfig
 
 WORDS = {
@@ -37,9 +38,6 @@ WORDS = {
 }
 """What a setting is called; others keep the name of their field."""
 
-NO_EFFECT = ("init", "dropout", "allow_future_leak")
-"""Settings that do not change what a trained model computes."""
-
 
 @dataclass(frozen=True)
 class SettingDiff:
@@ -63,7 +61,7 @@ standardize', 'norm (norm.bias): False and True']
     """
     ours, theirs = _settings(a), _settings(b)
     found: list[SettingDiff] = []
-    for name in (name for name in ours if name in theirs):
+    for name in differing_fields(a, b):
         if isinstance(ours[name], NormSpec) and isinstance(theirs[name], NormSpec):
             found += _norm_diffs(name, ours[name], theirs[name])
         elif ours[name] != theirs[name]:
@@ -72,13 +70,10 @@ standardize', 'norm (norm.bias): False and True']
 
 
 def _settings(config: GPTConfig) -> dict[str, Any]:
-    """The settings that matter, by field, with defaults filled in."""
-    settings = {field.name: getattr(config, field.name) for field in fields(config) if field.name not in NO_EFFECT}
+    """The settings by field, with defaults filled in."""
+    settings = {field.name: getattr(config, field.name) for field in fields(config)}
     settings |= dict(zip(("heads", "kv_heads", "head_dim"), config.head_sizes, strict=True))
-    settings["hidden"] = config.hidden_size
-    if config.positions != "rotary":
-        settings = {name: value for name, value in settings.items() if "rotary" not in name}
-    return {name: as_norm(value) if name in ("norm", "qk_norm") else value for name, value in settings.items()}
+    return {**settings, "hidden": config.hidden_size}
 
 
 def _norm_diffs(name: str, a: NormSpec, b: NormSpec) -> Iterator[SettingDiff]:

@@ -17,8 +17,8 @@ from normscope.ops.norm.statistic import RMS, STANDARDIZE
 
 _FLOAT32_EPS = 2.0**-23
 ONLY_DEFAULT = (
-    "attention_cap", "attention_scale", "embedding_scale", "local_rotary_base", "rotary_dim", "rotary_pattern",
-    "rotary_scaling", "window_pattern",
+    "attention_cap", "attention_scale", "backout", "embedding_mix", "embedding_scale", "local_rotary_base",
+    "rotary_dim", "rotary_pattern", "rotary_scaling", "smear", "value_embeddings", "window_pattern",
 )  # fmt: skip
 """Fields of `GPTConfig` that the page does not have."""
 _UNSUPPORTED = {"wiring": ("parallel-2", "branch"), "activation": ("geglu-tanh",)}
@@ -85,6 +85,8 @@ def _unsupported(field: str, norm: Norm | None, problem: str) -> ConfigError:
 
 def tokenizer_content(tokenizer: Tokenizer) -> dict[str, Any]:
     """Return the contents of the tokenizer's file, after checking that the page can run it."""
+    if tokenizer.eos_token_id is None:
+        raise _unsupported_tokenizer("a vocabulary without an end-of-text token")
     content: dict[str, Any] = json.loads(tokenizer.to_json())
     if not isinstance(tokenizer, ByteTokenizer | CharacterTokenizer):
         _check_byte_level_bpe(content)

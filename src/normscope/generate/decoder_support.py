@@ -30,6 +30,8 @@ KERNEL_ACTIVATIONS = {
 }  # fmt: skip
 """The number that `normscope.ops.fused.decode_step` has for each activation, or for the activation of its gate."""
 
+_UNSUPPORTED = ("smear", "embedding_mix", "value_embeddings", "backout")
+
 
 def can_decode(model: nn.Module) -> bool:
     """Whether the fused decoder can run the model with the same result.
@@ -40,6 +42,7 @@ def can_decode(model: nn.Module) -> bool:
         type(model) is GPT
         and model.config.wiring == "pre"
         and model.config.activation in KERNEL_ACTIVATIONS
+        and not any(getattr(model.config, name) for name in _UNSUPPORTED)
         and model.config.attention_cap is None
         and all(tensor.dtype == torch.float32 and tensor.is_contiguous() for tensor in parameters_and_buffers(model))
         and select_backend(*parameters_and_buffers(model)) == "fused"

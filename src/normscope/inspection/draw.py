@@ -65,7 +65,7 @@ def draw_block(
     """Draw one transformer block, like `normscope draw block`.
 
     Args:
-        preset: nanochat, gpt2, llama, encoder or vit.
+        preset: nanochat, nanochat-2026-07, gpt2, llama, encoder or vit.
         shape: Input shape: batch, sequence length, width.
         model: Model settings by name, such as {"wiring": "sandwich"}.
     """

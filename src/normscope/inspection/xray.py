@@ -71,7 +71,7 @@ def xray_target(target: str | Path, **settings: Any) -> XrayResult:
 def xray_diff(
     one: str | Path, other: str | Path = "", *, tolerance: float | None = None, **settings: Any
 ) -> RecordDiff:
-    """Compare two x-rays module by module, like `normscope xray diff`.
+    """Compare two x-rays module by module.
 
     Args:
         one: A target of `xray_target`.
@@ -106,14 +106,22 @@ def _given_options(config: XrayConfig) -> list[str]:
 
 def _records(target: str | Path, config: XrayConfig, options: Sequence[str]) -> list[XrayRecord]:
     """Load saved x-rays, or take one now. Saved ones accept no options."""
-    path = checks.as_path(target, "a model")
-    saved = sorted(path.glob("step-*.json")) if path.is_dir() else [path] if path.suffix == ".json" else []
+    saved = _saved_xrays(checks.as_path(target, "a model"))
     if not saved:
         with preserve_rng():
             return [take_xray(_load_target(str(target), config), config)]
     if options:
         raise ConfigError(f"{options[0]} has no effect on the saved x-ray {target}\nfix: remove it")
     return [load_record(one) for one in saved]
+
+
+def is_saved_xray(target: str) -> bool:
+    """Whether this is a saved x-ray, or a folder of them."""
+    return bool(_saved_xrays(Path(target)))
+
+
+def _saved_xrays(path: Path) -> list[Path]:
+    return sorted(path.glob("step-*.json")) if path.is_dir() else [path] if path.suffix == ".json" else []
 
 
 def _load_target(target: str, config: XrayConfig) -> xray_targets.XrayTarget:

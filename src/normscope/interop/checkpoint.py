@@ -24,6 +24,8 @@ class ExternalCheckpoint:
         weights: our parameter names to tensors in the dtype in which they are stored.
         tokenizer: the model's tokenizer; None if the checkpoint has none.
         chat_template: Jinja template of a conversation; None if the checkpoint has none.
+        notices: messages for the user, such as a tokenizer that was not found.
+        quantization: coarsest format of quantized weights, such as "Q4_0", which are float32 here; None for none.
     """
 
     format: str
@@ -32,6 +34,8 @@ class ExternalCheckpoint:
     weights: Mapping[str, Tensor]
     tokenizer: Tokenizer | None = None
     chat_template: str | None = None
+    notices: tuple[str, ...] = ()
+    quantization: str | None = None
 
 
 def build_model(checkpoint: ExternalCheckpoint, device: str = "cpu") -> GPT:

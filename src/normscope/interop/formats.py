@@ -3,15 +3,20 @@
 To add a format, add a line to `FORMATS`.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from normscope.errors import FileError
 from normscope.interop.checkpoint import ExternalCheckpoint
+from normscope.interop.gguf import read_gguf
 from normscope.interop.html_page import read_page
 from normscope.interop.huggingface import read_huggingface
+from normscope.interop.nanochat import read_nanochat
+from normscope.interop.nanogpt import read_nanogpt
 from normscope.storage.files import open_regular
 from normscope.storage.json_files import read_json
 
@@ -55,7 +60,20 @@ def starts_with(path: Path, magic: bytes) -> bool:
         return file.read(len(magic)) == magic
 
 
+def _is_nanogpt(path: Path) -> bool:
+    is_other_name = path.suffix == ".pt" and starts_with(path, b"PK") and not _is_nanochat(path)  # ckpt.pt, renamed
+    return (path / "ckpt.pt").is_file() or is_other_name
+
+
+def _is_nanochat(path: Path) -> bool:
+    models = path.glob("model_*.pt") if path.is_dir() else [path]
+    return any(re.fullmatch(r"model_\d+\.pt", model.name) for model in models)
+
+
 FORMATS = (
     Format("Hugging Face", "a folder with config.json (with a model_type)", is_huggingface, read_huggingface),
+    Format("nanoGPT", "nanoGPT's ckpt.pt (any name but model_N.pt), or the folder with it", _is_nanogpt, read_nanogpt),
+    Format("nanochat", "nanochat's model_NNNNNN.pt, or the folder with them", _is_nanochat, read_nanochat),
+    Format("GGUF", "a file that starts with GGUF", partial(starts_with, magic=b"GGUF"), read_gguf),
     Format("exported page", "an .html file of `normscope export`", _is_page, read_page),
 )

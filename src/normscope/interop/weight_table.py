@@ -85,7 +85,9 @@ class WeightTable:
     def to_theirs(self, config: GPTConfig, ours: Mapping[str, Tensor]) -> LazyTensors:
         """Return their weights."""
         groups, found = self._groups(config), _specs(ours)
-        specs = {name: _their_spec(group, config, found[next(iter(group.ours))].dtype) for name, group in groups.items()}
+        specs = {
+            name: _their_spec(group, config, found[next(iter(group.ours))].dtype) for name, group in groups.items()
+        }
         return LazyTensors(
             specs, lambda name: _to_theirs([ours[own] for own in groups[name].ours], groups[name], config)
         )
@@ -93,7 +95,7 @@ class WeightTable:
     def _groups(self, config: GPTConfig) -> dict[str, _Group]:
         """The tensors of theirs by name, in the order of ours."""
         groups: dict[str, _Group] = {}
-        for name, shape in _shapes(config).items():
+        for name, shape in parameter_shapes(config).items():
             layer, _, part = name.rpartition(".")
             block = re.match(r"blocks\.(\d+)\.", layer)
             found = self.layers[re.sub(r"^blocks\.\d+\.", "blocks.{i}.", layer)]
@@ -118,7 +120,8 @@ class WeightTable:
 
 
 @lru_cache(maxsize=4)
-def _shapes(config: GPTConfig) -> dict[str, tuple[int, ...]]:
+def parameter_shapes(config: GPTConfig) -> dict[str, tuple[int, ...]]:
+    """The shape of each weight of a model of this config."""
     with torch.device("meta"):
         return {name: tuple(tensor.shape) for name, tensor in GPT(config).state_dict().items()}
 

@@ -26,7 +26,7 @@ def import_model(source: str | Path, out: str | Path | None = None) -> Run:
     """Write the checkpoint of another tool as a run folder, like `normscope import`, and return the run.
 
     The run has one checkpoint, of step 0, with weights in the dtype in which they are stored, and no training data:
-    everything but `resume` works on it. A killed import leaves no run.
+    everything but `resume` and `report` works on it. A killed import leaves no run.
 
     Args:
         source: A file or folder of another tool: see docs/import.md.

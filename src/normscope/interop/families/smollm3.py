@@ -14,7 +14,7 @@ from normscope.models.gpt import GPTConfig
 
 
 def _rotary_pattern(settings: Settings, depth: int) -> str:
-    """"R" for layers with rotary embeddings, "N" for layers without."""
+    """ "R" for layers with rotary embeddings, "N" for layers without."""
     period = value(settings, "no_rope_layer_interval", 4)
     listed = settings.get("no_rope_layers")  # 1 for layers with rotary embeddings, in spite of its name
     if listed is not None:

@@ -72,6 +72,22 @@ def read_torch_file(path: str | Path) -> Any:
         raise file.problem(str(problem)) from None
 
 
+def is_state_dict(content: object) -> bool:
+    """Whether this is a state_dict: names and tensors."""
+    return isinstance(content, Mapping) and all(
+        isinstance(name, str) and isinstance(value, Tensor) for name, value in content.items()
+    )
+
+
+def without_wrappers(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Remove what torch.compile and DistributedDataParallel put before each name.
+
+    >>> list(without_wrappers({"_orig_mod.module.head.weight": torch.zeros(1)}))
+    ['head.weight']
+    """
+    return {re.sub(r"^(_orig_mod\.|module\.)+", "", name): weight for name, weight in weights.items()}
+
+
 class _Archive:
     """The zip file, whose members are all in one folder."""
 

@@ -9,9 +9,9 @@ from torch import nn
 
 from normscope.blocks.norm.functional import rms_norm
 from normscope.errors import ArgumentTypeError
-from normscope.interop.fuse.candidates import CandidateFinder
-from normscope.interop.fuse.change import ClassChange
-from normscope.interop.fuse.report import FusedModule, FuseReport, Skipped
+from normscope.fuse.candidates import CandidateFinder
+from normscope.fuse.change import ClassChange
+from normscope.fuse.report import FusedModule, FuseReport, Skipped
 
 
 def fuse(model: nn.Module) -> FuseReport:
