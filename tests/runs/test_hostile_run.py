@@ -14,12 +14,14 @@ from safetensors.torch import load_file, save_file
 from normscope.errors import CheckpointError, FileError, NormscopeError
 from normscope.generate.text import generate_text
 from normscope.runs.checksummed_folder import MANIFEST_NAME
+from normscope.runs.list_runs import list_runs
 from normscope.runs.read_source import load
 from normscope.runs.report.page import write_report
 from normscope.runs.run import Run
 from normscope.storage.lock import is_locked, locked
 from normscope.training.loop import train_run
 from normscope.training.nan_guard import replay, save_nan_bundle
+from normscope.training.train import open_run
 from tests.runs.tampering import files_of, fingerprint, flip_bit, rewrite, rewrite_config, rewrite_manifest
 from tests.training.small_run import new_run
 
@@ -235,6 +237,21 @@ def test_modified_metrics_are_an_error(folder: Path, damage: str) -> None:
         path.write_bytes(b"".join(left[damage]))
     assert "metrics.jsonl" in outcome("report", folder)
     assert "metrics.jsonl is damaged: its first" in outcome("resume", folder)
+    runs, errors = list_runs(folder)
+    assert not runs
+    assert "metrics.jsonl" in str(errors[folder])
+    assert sample(folder)  # which needs no metrics
+
+
+@pytest.mark.parametrize("damaged", ["metrics.jsonl", "checkpoints/00000004/model.safetensors", "data/train.bin"])
+def test_a_refused_extension_changes_nothing(folder: Path, damaged: str) -> None:
+    flip_bit(folder / damaged, 800)
+    run, before = open_run(folder), fingerprint(folder)
+    with pytest.raises(NormscopeError):
+        run.resume(steps=STEPS + 2, quiet=True)
+    assert fingerprint(folder) == before
+    run.reload_extension()
+    assert (run.extension, run.config.train.steps) == (None, STEPS)
 
 
 def test_a_damaged_end_of_the_metrics_is_written_again(folder: Path) -> None:

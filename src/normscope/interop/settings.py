@@ -1,7 +1,7 @@
 """The settings of a config.json in terms of the fields of `GPTConfig`, in both directions."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from normscope.blocks.norm import NormSpec
@@ -14,15 +14,65 @@ REQUIRED = object()
 """The default of a setting that has none."""
 
 HARMLESS = frozenset(
-    "model_type architectures transformers_version dtype torch_dtype use_cache initializer_range auto_map name_or_path "
-    "bos_token_id eos_token_id pad_token_id sep_token_id decoder_start_token_id forced_bos_token_id "
-    "forced_eos_token_id tokenizer_class prefix finetuning_task task_specific_params problem_type id2label label2id "
-    "num_labels output_attentions output_hidden_states output_scores return_dict return_dict_in_generate torchscript "
-    "use_bfloat16 max_length min_length do_sample early_stopping num_beams num_beam_groups diversity_penalty "
-    "temperature top_k top_p typical_p repetition_penalty length_penalty no_repeat_ngram_size "
-    "encoder_no_repeat_ngram_size bad_words_ids num_return_sequences chunk_size_feed_forward remove_invalid_values "
-    "exponential_decay_length_penalty suppress_tokens begin_suppress_tokens cache_implementation "
-    "attn_implementation unsloth_version unsloth_fixed".split()
+    [
+        "model_type",
+        "architectures",
+        "transformers_version",
+        "dtype",
+        "torch_dtype",
+        "use_cache",
+        "initializer_range",
+        "auto_map",
+        "name_or_path",
+        "bos_token_id",
+        "eos_token_id",
+        "pad_token_id",
+        "sep_token_id",
+        "decoder_start_token_id",
+        "forced_bos_token_id",
+        "forced_eos_token_id",
+        "tokenizer_class",
+        "prefix",
+        "finetuning_task",
+        "task_specific_params",
+        "problem_type",
+        "id2label",
+        "label2id",
+        "num_labels",
+        "output_attentions",
+        "output_hidden_states",
+        "output_scores",
+        "return_dict",
+        "return_dict_in_generate",
+        "torchscript",
+        "use_bfloat16",
+        "max_length",
+        "min_length",
+        "do_sample",
+        "early_stopping",
+        "num_beams",
+        "num_beam_groups",
+        "diversity_penalty",
+        "temperature",
+        "top_k",
+        "top_p",
+        "typical_p",
+        "repetition_penalty",
+        "length_penalty",
+        "no_repeat_ngram_size",
+        "encoder_no_repeat_ngram_size",
+        "bad_words_ids",
+        "num_return_sequences",
+        "chunk_size_feed_forward",
+        "remove_invalid_values",
+        "exponential_decay_length_penalty",
+        "suppress_tokens",
+        "begin_suppress_tokens",
+        "cache_implementation",
+        "attn_implementation",
+        "unsloth_version",
+        "unsloth_fixed",
+    ]
 )
 """Settings of any family that do not change the logits."""
 
@@ -87,16 +137,13 @@ def capped(field: str, name: str, default: float | None) -> Setting:
     )
 
 
-def norm(name: str, default: float, *, qk_norm: NormSpec | None = None, **options: Any) -> Setting:
-    """The eps of all norms; `options` are fields of the `NormSpec` over the width, `qk_norm` is that of the heads."""
+def norm(name: str, default: float, spec: NormSpec, qk_norm: NormSpec | None = None) -> Setting:
+    """The eps of all norms: those over the width, and those of queries and keys."""
 
     def read(settings: Settings) -> dict[str, Any]:
         eps = value(settings, name, default)
-        found = {"norm": NormSpec("... [d]", eps=eps, **options)}
-        if qk_norm is not None:
-            own = {"statistic": qk_norm.statistic, "affine": qk_norm.affine, "bias": qk_norm.bias}
-            found["qk_norm"] = NormSpec(qk_norm.scope, eps=eps, **own)
-        return found
+        found = {"norm": replace(spec, eps=eps)}
+        return found if qk_norm is None else {**found, "qk_norm": replace(qk_norm, eps=eps)}
 
     def write(config: GPTConfig) -> dict[str, Any]:
         eps = config.norm.eps if isinstance(config.norm, NormSpec) else None

@@ -12,6 +12,7 @@ from torch import Tensor
 from normscope.data.corpus import Sha256
 from normscope.errors import ArgumentTypeError, CheckpointError
 from normscope.runs.checksummed_folder import MANIFEST_NAME, ChecksummedFolder, is_complete, write_folder
+from normscope.runs.metrics_file import check_metrics
 from normscope.storage.files import with_checksum
 from normscope.storage.json_files import FileFormat, JsonSource, StrictStruct, to_json_bytes
 from normscope.storage.safe_folder import SafeFolder
@@ -81,6 +82,17 @@ class Checkpoints:
         """The step named in best.json, whether or not its checkpoint exists."""
         best = self._read_best()
         return None if best is None else best.step
+
+    def check_metrics(self, path: Path) -> None:
+        """Raise if a metrics.jsonl changed since the last checkpoint was saved."""
+        while (last := self.last()) is not None:
+            try:
+                state = self.state(last)
+                check_metrics(path, state.metrics_bytes, state.metrics_sha256)
+                return
+            except CheckpointError:
+                if self.last() == last:  # otherwise a training process just deleted it
+                    raise
 
     def resolve(self, checkpoint: str | int) -> int:
         """The step of a checkpoint: "best", "last" or a saved step; there must be at least one checkpoint."""

@@ -67,6 +67,7 @@ def list_runs(folder: str | Path = "runs") -> tuple[list[RunSummary], dict[Path,
 def summarize(folder: Path) -> RunSummary:
     """Read config and checkpoints of a run; no tensors are loaded."""
     run = Run.open(folder)
+    run.checkpoints.check_metrics(run.metrics)
     last = run.checkpoints.last()
     files = list(_files(folder))
     modified = datetime.fromtimestamp(_last_change(files)).astimezone()

@@ -159,7 +159,8 @@ def check_metrics(path: Path, count: int, sha256: str) -> None:
     if metrics_checksum(path, count) != sha256:
         raise CheckpointError(
             f"{path} is damaged: its first {count} bytes changed since the checkpoint was saved\n"
-            f"fix: restore it from a copy, or start over with --from-step 0"
+            f"fix: restore it from a copy. The checkpoints do not need it: `normscope sample {path.parent}` works, and "
+            f"`normscope resume {path.parent} --from-step 0` trains from the start again"
         )
 
 

@@ -119,7 +119,7 @@ class Run:
             run = cls(folder, RunConfig.from_json(content), hashlib.sha256(data).hexdigest())
         except NormscopeError as error:
             raise source.wrap(error, "is not a valid run config") from error
-        run._apply_extension()
+        run.reload_extension()
         return run
 
     def extend(self, steps: int) -> None:
@@ -127,25 +127,42 @@ class Run:
 
         From the next step on, the learning-rate schedule is that of the longer run. The current number changes nothing.
         """
+        with locked(self.folder):
+            self.plan_extension(steps)
+            self.save_extension()
+
+    def plan_extension(self, steps: int) -> None:
+        """Extend the run in memory only. `save_extension` writes it when it is known that training can continue."""
         check_positive_int(steps=steps)
         self.corpus_folder()  # raises if there is nothing to train on
-        with locked(self.folder):
-            self._apply_extension()  # another process may have extended it
-            planned = self.config.train.steps
-            if steps < planned:
-                fix = f"use the new total, more than {planned}"
-                raise ConfigError(f"steps={steps}, but the run already has {planned} steps\nfix: {fix}")
-            if steps > planned:
-                before = [planned] if self.extension is None else [*self.extension.before, planned]
-                write_extension(self.safe_folder, Extension(steps=steps, before=before))
-        self._apply_extension()
+        self.reload_extension()
+        planned = self.config.train.steps
+        if steps < planned:
+            fix = f"use the new total, more than {planned}"
+            raise ConfigError(f"steps={steps}, but the run already has {planned} steps\nfix: {fix}")
+        if steps > planned:
+            before = [planned] if self.extension is None else [*self.extension.before, planned]
+            self._set_extension(Extension(steps=steps, before=before))
 
-    def _apply_extension(self) -> None:
-        planned = self.config.train.steps if self.extension is None else self.extension.before[0]
-        self.extension = read_extension(self.safe_folder, planned)
-        if self.extension is not None:
-            train = replace(self.config.train, steps=self.extension.steps)
-            self.config = replace(self.config, train=train)
+    def reload_extension(self) -> None:
+        """Forget a planned extension, and apply the saved one: another process may have extended the run."""
+        self._set_extension(self._saved_extension())
+
+    def save_extension(self) -> None:
+        """Write a planned extension. The run must be locked."""
+        if self.extension is not None and self.extension != self._saved_extension():
+            write_extension(self.safe_folder, self.extension)
+
+    def _saved_extension(self) -> Extension | None:
+        return read_extension(self.safe_folder, self._steps_at_creation())
+
+    def _set_extension(self, extension: Extension | None) -> None:
+        steps = self._steps_at_creation() if extension is None else extension.steps
+        self.extension = extension
+        self.config = replace(self.config, train=replace(self.config.train, steps=steps))
+
+    def _steps_at_creation(self) -> int:
+        return self.config.train.steps if self.extension is None else self.extension.before[0]
 
     def corpus(self, *, verify: bool | Collection[CorpusPart] = False) -> Corpus:
         """Open the corpus; raises if it changed since the run started. `verify` checks every byte of these splits."""

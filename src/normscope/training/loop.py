@@ -93,6 +93,7 @@ def _train(run: Run, observers: Sequence[Observer], from_step: int | None, until
         begin = run.checkpoints.last() if from_step is None else from_step
         session = TrainingSession(run, metrics, observers)
         session.begin(begin)
+        run.save_extension()  # only now: a resume that is refused changes nothing
         is_allowed = session.is_bitwise_equal
         threads = stack.enter_context(TorchThreads(adapt=session.can_adapt_threads, is_allowed=is_allowed))
         steps = run.config.train.steps

@@ -57,8 +57,9 @@ class TrainingRun(Run):
         shows = observers is None and not quiet
         _check_trackers(tensorboard, wandb)
         check_steps(self, from_step, until)
+        self.reload_extension()
         if steps is not None:
-            self.extend(steps)
+            self.plan_extension(steps)
         end = self.config.train.steps
         if from_step is None and (until is None or until >= end) and self.is_done():
             self.checkpoints.load(end)  # raises if it is damaged

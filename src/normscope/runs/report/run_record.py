@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from normscope.errors import CheckpointError
 from normscope.render.curves import Point
 from normscope.runs.checkpoints import Checkpoints
 from normscope.runs.config import read_config_file
-from normscope.runs.metrics_file import check_metrics, read_metrics
+from normscope.runs.metrics_file import read_metrics
 from normscope.storage.json_files import JsonSource
 from normscope.storage.safe_folder import SafeFolder
 
@@ -93,21 +92,9 @@ def read_run_record(folder: str | Path) -> RunRecord:
     source = JsonSource(folder / "config.json", "pass a folder written by `normscope train`")
     config = source.parse(data, dict[str, Any])
     events = tuple(read_metrics(folder / "metrics.jsonl"))
-    _check_metrics(folder, hashlib.sha256(data).hexdigest())
+    checkpoints = Checkpoints(SafeFolder(folder) / "checkpoints", hashlib.sha256(data).hexdigest())
+    checkpoints.check_metrics(folder / "metrics.jsonl")
     return RunRecord(folder, config, events)
-
-
-def _check_metrics(folder: Path, config_sha256: str) -> None:
-    """Raise if metrics.jsonl does not match the last checkpoint."""
-    checkpoints = Checkpoints(SafeFolder(folder) / "checkpoints", config_sha256)
-    while (last := checkpoints.last()) is not None:
-        try:
-            state = checkpoints.state(last)
-            check_metrics(folder / "metrics.jsonl", state.metrics_bytes, state.metrics_sha256)
-            return
-        except CheckpointError:
-            if checkpoints.last() == last:  # otherwise a training process just deleted it
-                raise
 
 
 def number(value: Any) -> float:
