@@ -89,7 +89,7 @@ def test_a_changed_setting_changes_the_answer(chat: Chat) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("/temperature hot", "temperature must be a number, but got 'hot'\nfix: 0.8\n"),
+        ("/temperature hot", "temperature must be a number, but got 'hot'\nfix: temperature 0.8\n"),
         ("/temperature -1", "temperature=-1.0 must be a finite number, 0 or above\nfix: "),
         ("/temperature nan", "temperature=nan must be"),
         ("/temperature off", "temperature must be a number, but got 'off'"),

@@ -103,6 +103,7 @@ WRONG = [
     ("--momentum 1", "--momentum 1"),
     ("--warmup 0.8 --decay 0.8", "must be at most 1"),
     ("--grad-clip -1", "--grad-clip -1.0"),
+    ("--depth 1000000000", "--depth 1000000000 is too large"),
     ("--seed -1", "--seed -1"),
     ("--seed 99999999999999999999", "--seed 99999999999999999999"),
     ("--device gpu", "--device 'gpu' cannot be used here"),

@@ -60,6 +60,14 @@ def test_inputs(layer: str, wrong: str) -> None:
         LAYERS[layer]()(make(X))
 
 
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
+def test_norms_refuse_compressed_rows() -> None:
+    """Such a tensor cannot even be asked whether it is contiguous."""
+    for layer in (ns.LayerNorm(8), ns.RMSNorm(8)):
+        with pytest.raises(DtypeError, match=r"expected a dense tensor.*sparse_csr.*\nfix: .*to_dense"):
+            layer(X[0].to_sparse_csr())
+
+
 @pytest.mark.parametrize("layer", MASKED)
 def test_masks(layer: str) -> None:
     module = LAYERS[layer]()

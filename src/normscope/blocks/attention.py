@@ -245,7 +245,9 @@ def check_heads(width: int, heads: int, kv_heads: int | None, head_dim: int | No
     check_positive_int(width=width, heads=heads, kv_heads=kv_heads)
     if head_dim is None:
         if width % heads:
-            raise ConfigError(f"width={width} is not divisible by heads={heads}; use a divisor, or set head_dim")
+            raise ConfigError(
+                f"width={width} is not divisible by heads={heads}\nfix: change heads or width, or set head_dim"
+            )
         head_dim = width // heads
     check_positive_int(head_dim=head_dim)
     if heads % kv_heads:

@@ -91,7 +91,7 @@ class GenerationConfig:
         except ValueError:
             what, example = ("an integer", "40") if kind is int else ("a number", "0.8")
             off = f" or {OFF}" if is_optional else ""
-            raise ConfigError(f"{name} must be {what}{off}, but got {text!r}\nfix: {example}{off}") from None
+            raise ConfigError(f"{name} must be {what}{off}, but got {text!r}\nfix: {name} {example}{off}") from None
         return dataclasses.replace(self, **{name: value})
 
     def shown(self, name: str) -> str:

@@ -85,6 +85,7 @@ def is_plain(x: Tensor) -> bool:
         type(x) is Tensor
         and not torch.compiler.is_dynamo_compiling()
         and x.is_cpu
+        and x.layout is torch.strided  # a sparse CSR tensor cannot tell whether it is contiguous
         and not x.is_nested  # its shape is an error
         and x.dtype is torch.float32
         and x.is_contiguous()

@@ -9,6 +9,7 @@ from normscope.blocks.checks import lookup
 from normscope.checks import check_positive_int
 from normscope.data.tokenizers.base import DEFAULT_VOCAB_SIZE
 from normscope.data.tokenizers.choose import AUTO, trains_bpe
+from normscope.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ def dial(depth: int) -> Recipe:
     check_positive_int(depth=depth)
     width, context, batch = 32 * depth, max(64, 32 * depth), 16
     parameters = 12 * depth * width**2  # of the blocks, which do nearly all the work
+    if parameters >= 2**60:  # more than a tensor can count; the number of steps would not fit a file either
+        raise ConfigError(f"depth={depth} is too large: the blocks have {parameters:.1e} parameters\nfix: try depth=12")
     steps = max(200, round(1.3 * parameters / (batch * context) / 50) * 50)
     return Recipe(
         preset="nanochat",

@@ -175,5 +175,6 @@ def check_floating(x: Tensor) -> None:
     if not isinstance(x, Tensor):
         raise DtypeError(f"a norm takes a tensor, but got {type(x).__name__}; make one with torch.as_tensor")
     if not x.is_floating_point():
-        raise DtypeError(f"a norm requires a floating-point tensor, but got {x.dtype}; convert it with x.float()")
+        fix = "normalize x.real and x.imag, or torch.view_as_real(x)" if x.is_complex() else "convert it with x.float()"
+        raise DtypeError(f"a norm requires a floating-point tensor, but got {x.dtype}\nfix: {fix}")
     check_dense(x, "a norm")
