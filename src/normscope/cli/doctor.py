@@ -15,12 +15,8 @@ if TYPE_CHECKING:
 
     from normscope.training.doctor import DoctorReport, DoctorRow
 
-DoctorSettings = opt.config_options(
-    "DoctorSettings",
-    "Settings of the training.",
-    TrainConfig,
-    ("batch", "micro_batch", "device", "precision", *FINETUNING),
-)
+_SETTINGS = ("batch", "micro_batch", "device", "precision", *FINETUNING)
+DoctorSettings = opt.config_options("DoctorSettings", "Settings of the training.", TrainConfig, _SETTINGS)
 
 
 @dataclass(frozen=True)
