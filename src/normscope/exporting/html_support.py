@@ -85,7 +85,7 @@ def _unsupported(field: str, norm: Norm | None, problem: str) -> ConfigError:
 
 def tokenizer_content(tokenizer: Tokenizer) -> dict[str, Any]:
     """Return the contents of the tokenizer's file, after checking that the page can run it."""
-    if tokenizer.eos_token_id is None:
+    if not tokenizer.has_eos:
         raise _unsupported_tokenizer("a vocabulary without an end-of-text token")
     content: dict[str, Any] = json.loads(tokenizer.to_json())
     if not isinstance(tokenizer, ByteTokenizer | CharacterTokenizer):
