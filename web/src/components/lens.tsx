@@ -30,7 +30,13 @@ export function LensPanel({ token, rows, error }: Props) {
       <h2>{t("model.lens")}</h2>
       <p class="faint">{t("model.lens.what")}</p>
       <ErrorBox error={error} />
-      {!token || rows === null ? <NoPrediction of={token} /> : rows && <LensTable token={token} rows={rows} />}
+      {!token || rows === null ? (
+        <NoPrediction of={token} />
+      ) : rows ? (
+        <LensTable token={token} rows={rows} />
+      ) : (
+        !error && <p class="faint">{t("shell.loading")}</p>
+      )}
     </section>
   );
 }

@@ -6,6 +6,7 @@
 - Kernels take addresses, not arrays: converting a tensor to a numpy array costs more than a small kernel.
 """
 
+import platform
 from collections.abc import Callable
 from contextlib import suppress
 from functools import wraps
@@ -13,6 +14,7 @@ from typing import Any, cast
 
 import numba
 from llvmlite import ir
+from llvmlite.binding import get_host_cpu_features
 from numba import types
 from numba.extending import intrinsic
 
@@ -117,7 +119,20 @@ def stack_buffer(count: int) -> Any:
     return workspace
 
 
+def _has_fma() -> bool:
+    if numba.config.CPU_FEATURES is not None:  # kernels are compiled for other features than the host's
+        return "+fma" in numba.config.CPU_FEATURES.split(",")
+    return bool(get_host_cpu_features().get("fma", platform.machine() not in ("x86_64", "AMD64")))
+
+
+HAS_FMA = _has_fma()
+"""Whether the CPU has fused multiply-adds: all but x86 CPUs from before 2013."""
+
+
 @instruction(types.float32, types.float32, types.float32, types.float32)
 def fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
-    """Fused multiply-add, a * b + c rounded once, which the compiler does not reorder."""
+    """Fused multiply-add, a * b + c rounded once, which the compiler does not reorder.
+
+    In a vectorized loop on a CPU without the instruction, it is rounded twice.
+    """
     return builder.fma(a, b, c)

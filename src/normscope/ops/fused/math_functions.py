@@ -16,7 +16,7 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
-from normscope.ops.fused.compiler import compiled, fma, instruction
+from normscope.ops.fused.compiler import HAS_FMA, compiled, fma, instruction
 
 _ONE, _TWO, _HALF = np.float32(1.0), np.float32(2.0), np.float32(0.5)
 
@@ -168,7 +168,8 @@ def normal_cdf_pdf(x):
     a = abs(x)
     a = _NORMAL_HIGHEST if a > _NORMAL_HIGHEST else a
     square = a * a
-    rest = fma(a, a, -square)  # the rounding error of the square, which the exponential would amplify
+    # The rounding error of the square, which the exponential would amplify.
+    rest = fma(a, a, -square) if HAS_FMA else np.float32(np.float64(a) * np.float64(a) - np.float64(square))
     e = _exp_in_range(-_HALF * square)
     e = fma(e, -_HALF * rest, e)
     t = _ONE / (a + _TWO)

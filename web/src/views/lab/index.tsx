@@ -46,6 +46,7 @@ export default function LabView() {
             options={FILTERS.map((value) => ({ value, label: t(`lab.${value}`) }))}
             onChange={(value) => (filter.value = value)}
           />
+          {claims.value.data === null && !claims.value.error && <p class="faint">{t("shell.loading")}</p>}
           <ul class="claims" ref={list}>
             {shown.map((one) => (
               <li key={one.name}>

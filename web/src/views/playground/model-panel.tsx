@@ -181,7 +181,11 @@ function Attention({ source, tokens, index, model, most, onSelect }: AttentionPr
     <AttentionPanel depth={depth} block={block} onBlock={(value) => (chosen.value = value)} error={error} maps={maps || null}
       note={maps && of.seen > of.shown.length ? t("playground.part", { shown: of.shown.length, seen: of.seen }) : undefined}
     >
-      {!request && <NoPrediction of={index === null ? undefined : tokens[index]} />}
+      {!request ? (
+        <NoPrediction of={index === null ? undefined : tokens[index]} />
+      ) : (
+        !error && <p class="faint">{t("shell.loading")}</p>
+      )}
     </AttentionPanel>
   );
 }

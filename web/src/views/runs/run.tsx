@@ -173,12 +173,15 @@ function Signals({ signals }: { signals: RunData["signals"] }) {
       y: layers.map((layer: Layer) => layer[field] || null),
       points: true,
     }));
+  const gradients = series("grad_rms").filter(({ y }) => y.some((one) => one !== null)); // none before the first step
   return (
     <section class="panel">
       <h2>{t("runs.signal")}</h2>
       <div class="grid">
         <Chart title={t("runs.activation_rms")} xLabel={t("runs.layer")} yLabel="RMS" categories={categories} series={series("rms")} logY />
-        <Chart title={t("runs.gradient_rms")} xLabel={t("runs.layer")} yLabel="RMS" categories={categories} series={series("grad_rms")} logY />
+        {gradients.length > 0 && (
+          <Chart title={t("runs.gradient_rms")} xLabel={t("runs.layer")} yLabel="RMS" categories={categories} series={gradients} logY />
+        )}
       </div>
     </section>
   );
