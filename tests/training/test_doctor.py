@@ -70,7 +70,7 @@ def test_finetuning_a_source_is_measured(tmp_path: Path) -> None:
     source = write_huggingface(tmp_path / "source", torch.float32)
     whole = doctor(init_from=source, seconds=0.01, batch=2, context=16)
     part = doctor(init_from=source, seconds=0.01, batch=2, context=16, lora=2)
-    assert whole.preset == str(source)
+    assert whole.preset == "Hugging Face llama"
     assert (whole.model.depth, whole.model.context, whole.train.optimizer) == (2, 16, "adamw")
     assert part.cost.checkpoint < whole.cost.checkpoint / 4  # only what is trained
     with pytest.raises(ConfigError, match="depth=4 contradicts --from"):
