@@ -45,7 +45,7 @@ def test_an_imported_run_is_the_checkpoint(tiny: Path, tmp_path: Path) -> None:
 def test_commands_work_on_an_imported_run(tiny: Path, in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["import", str(tiny)]) == 0
     assert capsys.readouterr().out.startswith("wrote runs/tiny (Hugging Face llama, 0.0 million parameters)")
-    for command in (["xray", "runs/tiny"], ["draw", "model", "runs/tiny"], ["report", "runs/tiny"], ["runs"]):
+    for command in (["xray", "runs/tiny"], ["draw", "model", "runs/tiny"], ["runs"]):
         assert main(command) == 0, command
     (summary,), errors = list_runs("runs")
     assert (summary.status, summary.step, errors) == ("done", 0, {})

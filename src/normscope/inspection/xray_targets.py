@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from normscope.checks import check_seed
-from normscope.data.batches import windows
+from normscope.data.packed_batches import validation_batches
 from normscope.errors import ConfigError, NormscopeError, WeightsError
 from normscope.inspection.user_function import call_function, check_call
 from normscope.interop.checkpoint import build_model
+from normscope.interop.files.safetensors_file import open_sharded
+from normscope.interop.formats import HUGGINGFACE
 from normscope.models.gpt import GPT
 from normscope.models.presets import preset
 from normscope.models.size import MAX_BLOCKS
@@ -67,16 +68,15 @@ def from_run(folder: Path, checkpoint: str | int, seed: int = 0) -> XrayTarget:
     run = Run.open(folder)
     if run.config.imported is not None:
         return _on_random_tokens(str(folder), run.load_model(checkpoint)[0], seed)
-    model, done = run.load_model(checkpoint)
+    model, done = run.load_trained_model(checkpoint)
     corpus, train = run.corpus(verify=["validation"]), run.config.train
     optimizer = OptimizerGroup(model, train)
     expected = tensor_specs(optimizer.expected_tensors() if done else {})
     optimizer.load(run.checkpoints.open(done).tensors("optimizer", expected))
-    several = list(islice(windows(corpus.validation, model.config.context, BATCH_SIZE), 64))
+    several = list(islice(validation_batches(corpus, model.config.context, BATCH_SIZE), 64))
 
-    def batch(number: int) -> tuple[Tensor, Tensor]:
-        inputs, targets = several[number % len(several)]
-        return torch.from_numpy(inputs), torch.from_numpy(targets)
+    def batch(number: int) -> tuple[Tensor, ...]:
+        return tuple(map(torch.from_numpy, several[number % len(several)]))
 
     # After the last step the schedule is at zero, so use the learning rate of the last step.
     lr_scale = train.lr_schedule().lr_scale(min(done, train.steps - 1))
@@ -105,9 +105,9 @@ def from_checkpoint(source: Source, seed: int) -> XrayTarget:
     try:
         model = build_model(source.read(source.path))
     except WeightsError as error:
-        is_damaged = isinstance(error.__cause__, SafetensorError)
-        if is_damaged or not source.path.is_dir() or not _has_safetensors(source.path):
-            raise  # transformers cannot read it either
+        if source.kind != HUGGINGFACE:
+            raise
+        open_sharded(source.path)  # raises for damaged or missing weights: transformers cannot read them either
         return _of_transformers(source.path, seed, error)
     return _on_random_tokens(str(source.path), model, seed)
 
@@ -141,10 +141,10 @@ def from_function(target: str, seed: int) -> XrayTarget:
 
 
 def _of_gpt(
-    label: str, model: GPT, batch: Callable[[int], tuple[Tensor, Tensor]], step: Callable[[], object]
+    label: str, model: GPT, batch: Callable[[int], tuple[Tensor, ...]], step: Callable[[], object]
 ) -> XrayTarget:
     def cached() -> None:
-        inputs, _ = batch(0)
+        inputs, *_ = batch(0)
         first = max(1, inputs.shape[1] // 2)
         cache = model.new_cache(len(inputs), inputs.shape[1])
         for part in inputs.split([first, *[1] * (inputs.shape[1] - first)], dim=1):
@@ -200,11 +200,6 @@ def _class_of(transformers: Any, folder: Path) -> Any:
     except Exception:  # it cannot be imported here
         kind = None
     return kind if isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel) else transformers.AutoModel
-
-
-def _has_safetensors(folder: Path) -> bool:
-    """Whether there are weights that can be loaded without running code."""
-    return any(path.suffix == ".safetensors" for path in folder.iterdir())
 
 
 def _random_batch(model: Any, seed: int) -> dict[str, Tensor]:

@@ -13,6 +13,7 @@ from torch import Tensor
 from normscope.checks import as_path
 from normscope.data.corpus import TOKENIZER_NAME
 from normscope.data.tokenizers import Tokenizer
+from normscope.data.tokenizers.template_settings import TOKENIZER_CONFIG, template_settings
 from normscope.errors import ConfigError, FileError, WeightsError
 from normscope.interop.checkpoint import ExternalCheckpoint, build_model
 from normscope.runs.config import Imported, RunConfig
@@ -26,7 +27,7 @@ def import_model(source: str | Path, out: str | Path | None = None) -> Run:
     """Write the checkpoint of another tool as a run folder, like `normscope import`, and return the run.
 
     The run has one checkpoint, of step 0, with weights in the dtype in which they are stored, and no training data:
-    everything but `resume` works on it. A killed import leaves no run.
+    everything but `resume` and `report` works on it. A killed import leaves no run.
 
     Args:
         source: A file or folder of another tool: see docs/import.md.
@@ -70,6 +71,8 @@ def _write_run(
 ) -> None:
     """Write the run: the checkpoint is bound to the config, which has the checksum of the tokenizer."""
     make_folder(folder)
+    if tokenizer.chat_template is not None:
+        (folder / TOKENIZER_CONFIG).write_bytes(template_settings(tokenizer))
     data = tokenizer.to_json().encode()
     checksum = hashlib.sha256(data).hexdigest()
     config = RunConfig(

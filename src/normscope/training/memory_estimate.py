@@ -2,7 +2,9 @@
 
 from normscope.errors import ConfigError
 from normscope.models.gpt import GPTConfig
+from normscope.ops.linear_cross_entropy import LARGE
 from normscope.render.formatting import format_bytes, format_count
+from normscope.runs.initial_weights import empty_model, set_trainable
 from normscope.runtime.devices import resolve_device
 from normscope.runtime.memory import available_memory
 from normscope.training.config import TrainConfig
@@ -17,7 +19,7 @@ def check_memory(model: GPTConfig, train: TrainConfig) -> None:
     if free is None or resolve_device(train.device).type != "cpu":  # an accelerator raises an error of its own
         model.check_size()
         return
-    fixed, window = weights_memory(model), window_memory(model, train)
+    fixed, window = weights_memory(model, train), window_memory(model, train)
     micro_batch = min(train.micro_batch or train.batch, train.batch)
     if fixed + micro_batch * window <= free:
         model.check_size()  # so many blocks that building them takes minutes may still fit
@@ -32,12 +34,40 @@ def check_memory(model: GPTConfig, train: TrainConfig) -> None:
     )
 
 
-def weights_memory(model: GPTConfig) -> int:
-    """Bytes of weights, gradients, one optimizer state per parameter, and lookup tables."""
-    return 4 * (3 * model.parameter_count() + model.buffer_count())
+def weights_memory(model: GPTConfig, train: TrainConfig) -> int:
+    """Bytes of weights, lookup tables, and for each trained parameter a gradient and one optimizer state."""
+    return 4 * (model.parameter_count() + 2 * trained_parameters(model, train) + model.buffer_count())
+
+
+def trained_parameters(model: GPTConfig, train: TrainConfig) -> int:
+    """The number of parameters that a run trains: adapters are counted, frozen ones are not."""
+    if train.lora is None and train.freeze is None:
+        return model.parameter_count()
+    empty = empty_model(model)
+    set_trainable(empty, train)
+    return sum(parameter.numel() for parameter in empty.parameters() if parameter.requires_grad)
 
 
 def window_memory(model: GPTConfig, train: TrainConfig) -> int:
     """Lower bound of the bytes of activations that one window of text keeps for the backward pass."""
-    values = model.context * (_ACTIVATIONS * model.depth * model.width + model.vocab_size)
+    windows = min(train.micro_batch or train.batch, train.batch)
+    logits = min(model.context * model.vocab_size, LARGE // windows)  # more are computed in chunks
+    values = model.context * _ACTIVATIONS * model.depth * model.width + logits
     return values * (2 if train.precision == "bfloat16" else 4)
+
+
+def describe_memory(model: GPTConfig, train: TrainConfig) -> dict[str, int]:
+    """Bytes of each kind of memory that a run takes, by formula: what of it can be saved, and how.
+
+    Muon keeps one number for each parameter, AdamW two. Activations are about twice their lower bound.
+    """
+    trained = trained_parameters(model, train)
+    adapters = trained if train.lora is not None else 0
+    states = 1 if train.optimizer == "muon" and not adapters else 2
+    windows = min(train.micro_batch or train.batch, train.batch)
+    return {
+        "weights": 4 * (model.parameter_count() + adapters + model.buffer_count()),
+        "gradients": 4 * trained,
+        "optimizer": 4 * states * trained,
+        "activations": 2 * windows * window_memory(model, train),
+    }
