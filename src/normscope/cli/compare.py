@@ -33,7 +33,7 @@ class VariantOptions:
     """pre, post, sandwich, parallel, parallel-2, branch, single, none."""
 
     activation: Listed = None
-    """relu2, relu, gelu, gelu-tanh, silu, swiglu, reglu, geglu."""
+    """relu2, relu, gelu, gelu-tanh, silu, swiglu, reglu, geglu, geglu-tanh."""
 
     init: Listed = None
     """glorot-truncated, glorot-corrected, gpt2, nanochat, nanochat-2026-07."""
