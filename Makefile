@@ -53,6 +53,9 @@ lab: $(DEV)  ## run all claims (15 minutes) and write docs/lab; BUDGET=full take
 	@$(BIN)/normscope lab run --all --budget $(or $(BUDGET),quick) --out docs/lab
 	@$(BIN)/normscope lab report --markdown --out docs/lab
 
+peers: $(DEV)  ## compare with the code of nanoGPT and nanochat; NANOGPT=REPOSITORY NANOCHAT=REPOSITORY
+	@$(BIN)/python -O -m tests.peers.karpathy $(NANOGPT) $(NANOCHAT)
+
 bench: $(DEV)  ## benchmarks, into docs/performance.md; NANOGPT=CHECKOUT TEXT=FILE for all of them
 	@$(BIN)/python benchmarks/report.py $(if $(NANOGPT),--nanogpt $(NANOGPT)) $(if $(TEXT),--text $(TEXT))
 

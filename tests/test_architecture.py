@@ -25,13 +25,15 @@ LEVELS = {
     "blocks": 4,
     "tracing": 4,  # tracing, diagnostics and drawing take any torch module: nothing of our models
     "diagnostics": 5,
+    "fusing": 5,
     "models": 5,
     "drawing": 6,
     "learning": 6,
-    "interop": 6,
     "data": 6,
     "generate": 7,
+    "interop": 7,
     "training.config": 7,  # what a run folder stores of its training
+    "comparing": 8,
     "runs": 8,
     "training": 9,
     "inspection": 10,

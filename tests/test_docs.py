@@ -13,6 +13,7 @@ from normscope.cli import main
 from normscope.data.prepare import prepare_stories
 from normscope.training import create_run
 from tests.cli.running import SMALL, write_text
+from tests.runs.tiny_checkpoint import write_huggingface
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -21,6 +22,7 @@ SHORTER = {
     "train": [*SMALL, "2"],
     "resume runs/my --steps": ["--steps", "6"],
     "xray gpt2": ["--depth", "1"],
+    "import": ["--out", "runs/again"],
 }
 """Options that make a command short enough for a test; they come after the page's own."""
 NOT_RUN = ("chat", "doctor", "lab run", "compare", "lab report", "export", "studio")
@@ -84,6 +86,8 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         assert main(["train", "my.txt", "--out", "runs/my", *SMALL, "4"]) == 0
+        write_huggingface(Path("SmolLM2-135M"))
+        assert main(["import", "SmolLM2-135M", "--out", "runs/smollm"]) == 0
         for name in ("before", "after"):
             assert main(["xray", "mine.py:make", "--json", f"{name}.json"]) == 0
     return folder

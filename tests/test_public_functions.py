@@ -7,7 +7,8 @@ import pytest
 import torch
 
 import normscope
-from normscope.errors import ConfigError, NormscopeError
+from normscope.diagnostics.diff.differences import RecordDiff
+from normscope.errors import ConfigError, FileError, NormscopeError
 from tests.cli.running import write_text
 
 ANY: Any = normscope  # called with wrong types on purpose
@@ -55,11 +56,12 @@ def test_xrays_of_a_target(run: Path, tmp_path: Path) -> None:
     result = normscope.xray_target(run, forward_only=True)
     assert result.record.steps_before == 3
     assert result.html.startswith("<!DOCTYPE html>")
-    difference = normscope.xray_diff("nanochat", depth=1, model={"context": 16}, cached=True)
+    difference = normscope.diff("nanochat", depth=1, model={"context": 16}, cached=True)
+    assert isinstance(difference, RecordDiff)
     assert not difference.diverges
     with pytest.raises(ConfigError, match="--depth applies only to presets"):
         normscope.xray_target(run, depth=2)
-    with pytest.raises(ConfigError, match="no such target"):
+    with pytest.raises(FileError, match="no such model"):
         normscope.xray_target(tmp_path / "nothing")
 
 
@@ -77,7 +79,7 @@ def test_models_by_name_leave_the_random_numbers_as_they_are(run: Path) -> None:
     torch.manual_seed(5)
     before = torch.get_rng_state()
     normscope.xray_target("nanochat", depth=1, model={"context": 16}, seed=3)
-    normscope.xray_diff(run, cached=True)
+    normscope.diff(run, cached=True)
     normscope.draw_target(run)
     assert torch.equal(torch.get_rng_state(), before)
 
@@ -128,7 +130,7 @@ def test_nothing_to_compare_is_refused_before_a_folder_is_made(tmp_path: Path) -
         ("xray_target", ["gpt2"], {"step": "yes"}),
         ("xray_target", ["gpt2"], {"model": {5: 3}}),
         ("xray_target", ["gpt2"], {"depth": 1, "model": {"width": "x"}}),
-        ("xray_diff", ["gpt2", 5], {}),
+        ("diff", ["gpt2", 5], {}),
         ("xray_target", ["gpt2"], {"batches": "x"}),
         ("xray_target", ["gpt2"], {"dtype": "int3"}),
         ("xray_target", ["gpt2"], {"model": 3}),

@@ -21,7 +21,10 @@ def slow_attention(attention: Attention, x: Tensor, mask: Tensor | None = None) 
                 shared = head // group
                 query = _prepared(attention, "q", x[i, place], head, place)
                 seen = [t for t in range(s) if _visible(attention, place, t) and (mask is None or mask[i, t])]
-                scores = [query @ _prepared(attention, "k", x[i, t], shared, t) / math.sqrt(size) for t in seen]
+                scale = 1 / math.sqrt(size) if attention.scale is None else attention.scale
+                scores = [query @ _prepared(attention, "k", x[i, t], shared, t) * scale for t in seen]
+                if attention.cap is not None:
+                    scores = [attention.cap * torch.tanh(score / attention.cap) for score in scores]
                 weights = [torch.exp(score) for score in scores]
                 values = [_projected(attention, "v", x[i, t], shared) for t in seen]
                 mixed = sum(w * v for w, v in zip(weights, values, strict=True)) / sum(weights)
@@ -48,8 +51,9 @@ def _prepared(attention: Attention, name: str, token: Tensor, head: int, place: 
     if getattr(attention, f"{name}_norm") is not None:
         vector = vector / torch.sqrt(vector.square().mean() + torch.finfo(vector.dtype).eps)
     if attention.rotary is not None:
-        half = attention.head_dim // 2
-        speed = torch.tensor([attention.rotary.base ** (-i / half) for i in range(half)], dtype=vector.dtype)
+        half, rotated = attention.head_dim // 2, attention.rotary.rotary_dim // 2
+        speeds = [attention.rotary.base ** (-i / rotated) if i < rotated else 0.0 for i in range(half)]
+        speed = torch.tensor(speeds, dtype=vector.dtype)
         pairs = torch.complex(vector[:half], vector[half:]) * torch.polar(torch.ones_like(speed), place * speed)
         vector = torch.cat((pairs.real, pairs.imag))
     return vector

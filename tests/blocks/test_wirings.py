@@ -1,4 +1,4 @@
-"""The six wirings, each against its formula written out with the block's own parts."""
+"""The wirings, each against its formula written out with the block's own parts."""
 
 from collections.abc import Callable
 from typing import Any
@@ -42,6 +42,15 @@ def parallel(x: Tensor, b: Block) -> Any:
     return x + b.attention(b.norms[0](x)) + b.mlp(b.norms[0](x))
 
 
+def parallel_2(x: Tensor, b: Block) -> Any:
+    return x + b.attention(b.norms[0](x)) + b.mlp(b.norms[1](x))
+
+
+def branch(x: Tensor, b: Block) -> Any:
+    middle = x + b.norms[0](b.attention(x))
+    return middle + b.norms[1](b.mlp(middle))
+
+
 def single(x: Tensor, b: Block) -> Any:
     return x + b.mlp(b.attention(b.norms[0](x)))
 
@@ -55,6 +64,8 @@ BY_HAND: dict[str, tuple[int, Callable[[Tensor, Block], Any]]] = {
     "post": (2, post),
     "sandwich": (4, sandwich),
     "parallel": (1, parallel),
+    "parallel-2": (2, parallel_2),
+    "branch": (2, branch),
     "single": (1, single),
     "none": (1, none),
 }
@@ -84,7 +95,7 @@ def test_every_part_of_the_block_is_used(wiring: str) -> None:
         assert parameter.grad.abs().max() > 1e-9 or name == "attention.k.bias", name
 
 
-@pytest.mark.parametrize("wiring", ["pre", "sandwich", "parallel", "single"])
+@pytest.mark.parametrize("wiring", ["pre", "sandwich", "parallel", "parallel-2", "single"])
 def test_projections_that_start_at_zero_make_the_block_the_identity(wiring: str) -> None:
     x = randn(2, 5, WIDTH, dtype=torch.float32)
     assert torch.equal(Block(BlockConfig(width=WIDTH, heads=4, wiring=wiring, init="nanochat"))(x), x)

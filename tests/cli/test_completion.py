@@ -12,7 +12,6 @@ from normscope.cli.completion import Shell, completion_script
 from tests.cli.running import refused, typed
 
 SUBCOMMANDS = {
-    "xray": ("xray", "xray diff"),
     "draw": ("draw scope", "draw block", "draw model", "draw gallery"),
     "lab": ("lab list", "lab run", "lab report"),
 }
@@ -68,9 +67,9 @@ def test_values_are_offered_in_a_fixed_order_and_without_the_default_none(script
         ("normscope train my.txt --on-nan r", "rollback"),
         ("normscope draw sc", "scope"),
         ("normscope draw scope --sh", "--shape"),
-        ("normscope xray di", "diff"),
+        ("normscope impo", "import"),
         ("normscope xray gpt2 --forw", "--forward-only"),
-        ("normscope xray diff a b --tol", "--tolerance"),
+        ("normscope diff a b --tol", "--tolerance"),
         ("normscope explain rm", "rmsnorm"),
         ("normscope explain rmsnorm --ep", "--eps"),
         ("normscope help la", "lab"),

@@ -207,14 +207,11 @@ def test_a_setting_given_twice_is_refused(arguments: list[str], name: str, capsy
 
 def test_a_folder_that_holds_no_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["draw", "model", str(tmp_path)]) == 2
-    assert "contains no model: config.json is missing\nfix: " in capsys.readouterr().err
-    assert main(["draw", "model", str(tmp_path), "--wiring", "post"]) == 2
-    assert "are fixed, but got wiring\nfix: " in capsys.readouterr().err
-    assert main(["draw", "model", str(tmp_path), "--preset", "nanochat"]) == 2
     assert (
-        f"the folder {tmp_path} cannot be used with --preset nanochat\nfix: remove one of them"
-        in capsys.readouterr().err
+        "is not a model: it is an empty folder\nlooked for: run: a folder with config.json" in capsys.readouterr().err
     )
+    assert main(["draw", "model", str(tmp_path), "--preset", "nanochat"]) == 2
+    assert f"{tmp_path} cannot be used with --preset nanochat\nfix: remove one of them" in capsys.readouterr().err
     (tmp_path / "config.json").write_text("{")
     assert main(["draw", "model", str(tmp_path)]) == 2
     assert "config.json is not JSON: " in capsys.readouterr().err
@@ -223,9 +220,9 @@ def test_a_folder_that_holds_no_model(tmp_path: Path, capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("nofolder", "nofolder does not exist\nfix: use a run folder or the folder of a Hugging Face checkpoint\n"),
-        ("gtp2", "gtp2 does not exist\nfix: --preset gpt2, or use a run folder"),
-        ("a.txt", "a.txt is not a folder\nfix: use a run folder"),
+        ("runs/one", "no such model: 'runs/one' does not exist (nothing is downloaded)\nfix: use a preset ("),
+        ("gtp2", "no such model: 'gtp2' does not exist (nothing is downloaded)\nfix: did you mean 'gpt2'?"),
+        ("a.txt", "a.txt is not a model: it is a file that starts with b'text'\nlooked for: run: a folder"),
     ],
 )
 def test_a_folder_that_is_not_there(

@@ -87,7 +87,7 @@ def test_the_tokens_that_it_learnt_from_are_not_needed(
 
 
 def test_no_run_and_a_damaged_one(in_folder: Path, trained_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "is not a run" in refused(["sample", "nothing"], capsys)
+    assert "no such model: 'nothing'" in refused(["sample", "nothing"], capsys)
     step = trained_run / "checkpoints" / "00000002"
     file = step / "model.safetensors"
     whole = file.read_bytes()

@@ -87,7 +87,7 @@ def test_a_prepared_folder_is_taken(in_folder: Path, capsys: pytest.CaptureFixtu
 
 WRONG = [
     ("--recipe soup", "unknown recipe 'soup'; choose one of dial, sprint"),
-    ("--preset gpt9", "unknown preset 'gpt9'; choose one of gpt2, nanochat, llama"),
+    ("--preset gpt9", "unknown preset 'gpt9'; choose one of gpt2, nanochat, nanochat-2026-07, llama"),
     ("--steps 0", "--steps 0 must be a positive integer"),
     ("--steps -5", "--steps -5"),
     ("--batch 0", "--batch 0"),

@@ -82,7 +82,8 @@ def mine(in_folder: Path) -> Path:
 
 
 def seen(arguments: list[str], capsys: pytest.CaptureFixture[str], code: int = 0) -> str:
-    found, out, errors = entered(["xray", *arguments], capsys)
+    command = arguments if arguments[0] == "diff" else ["xray", *arguments]
+    found, out, errors = entered(command, capsys)
     assert (found, errors) == (code, "")
     assert all(len(line) <= 80 for line in out.splitlines() if not line.startswith("wrote "))
     return out
@@ -228,11 +229,14 @@ def test_two_files_are_compared(trained_run: Path, in_folder: Path, capsys: pyte
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("nanocat", "no such target: 'nanocat'\nfix: did you mean 'nanochat'?"),
-        ("somewhere/else", "no such target: 'somewhere/else'\nfix: use a run folder, a preset (gpt2, nanochat, llama)"),
-        (".", "is not a run: it has no config.json"),
+        ("nanocat", "no such model: 'nanocat' does not exist (nothing is downloaded)\nfix: did you mean 'nanochat'?"),
+        (
+            "somewhere/else",
+            "does not exist (nothing is downloaded)\nfix: use a preset (gpt2, nanochat, nanochat-2026-07, llama), a",
+        ),
+        (".", ". is not a model: it is a folder with "),
         ("nothing.json", "nothing.json does not exist"),
-        ("mine.py", "mine.py is a file, not a model\nfix: add the name of a function"),
+        ("mine.py", "mine.py is not a model: it is a file that starts with b"),
         ("mine.py:away", "mine.py has no function 'away'\nfix: use one of: net, good"),
         ("mine.py:value", "mine.py has no function 'value'"),
         ("gone.py:make", "no such file: gone.py"),
@@ -273,15 +277,21 @@ def test_what_was_taken_cannot_be_taken_otherwise(mine: Path, capsys: pytest.Cap
     seen(["mine.py:good", "--json", "a.json"], capsys)
     for option in (["--step"], ["--depth", "2"], ["--width", "8"], ["--dtype", "bfloat16"]):
         assert f"{option[0]} has no effect on the saved x-ray" in refused(["xray", "a.json", *option], capsys)
-    assert "--cached has no effect on the saved x-ray" in refused(["xray", "diff", "a.json", "--cached"], capsys)
+    assert "--cached has no effect on the saved x-ray" in refused(["diff", "a.json", "--cached"], capsys)
 
 
 def test_the_help_says_what_a_target_is(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = entered(["xray", "--help"], capsys)
     assert code == 0
-    for words in ("runs/stories", "nanochat, gpt2, llama", "package.module:function", "exit code 1", "xray diff A B"):
+    for words in (
+        "runs/stories",
+        "nanochat, gpt2, llama",
+        "package.module:function",
+        "exit code 1",
+        "normscope diff A B",
+    ):
         assert words in out
-    assert "--tolerance" in entered(["xray", "diff", "--help"], capsys)[1]
+    assert "--tolerance" in entered(["diff", "--help"], capsys)[1]
 
 
 @pytest.mark.slow

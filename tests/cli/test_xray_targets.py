@@ -6,6 +6,7 @@ import pytest
 from transformers import BertConfig, BertModel
 
 import normscope
+from normscope.diagnostics.diff.differences import RecordDiff
 from normscope.diagnostics.record_json import load_record
 from tests.cli.running import entered, refused
 
@@ -80,7 +81,7 @@ def test_what_transformers_cannot_read_has_both_reasons(bert: Path, capsys: pyte
         ("theirs.py:too_few", "is a tensor, and Bilinear.forward(input1"),
         ("theirs.py:too_few", "is missing a required argument: 'input2'\nfix: return a tensor for model(batch)"),
         ("theirs.py:other_names", "is a dict of 1, and Net.forward(input"),
-        ("notes.txt", "notes.txt is a file, not a model\nfix: use a function"),
+        ("notes.txt", "notes.txt is not a model: it is a file that starts with b'a text'"),
         ("theirs.py:with_lables", "theirs.py has no function 'with_lables'\nfix: did you mean 'with_labels'?"),
         ("many.py:else", "make_10, make_11, and 28 more"),
         ("many.py:make_7", "did you mean 'make_"),
@@ -124,5 +125,8 @@ def test_files_with_modules_of_the_same_name_are_different_models(tmp_path: Path
             "import torch\nfrom net import build\ndef f():\n    return build(), torch.ones(2, 4)\n"
         )
     old, new = (f"{tmp_path / folder / 'model.py'}:f" for folder in ("old", "new"))
-    assert normscope.xray_diff(old, new).diverges
-    assert not normscope.xray_diff(old, old).diverges
+    different, same = normscope.diff(old, new), normscope.diff(old, old)
+    assert isinstance(different, RecordDiff)
+    assert isinstance(same, RecordDiff)
+    assert different.diverges
+    assert not same.diverges

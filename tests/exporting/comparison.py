@@ -107,7 +107,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, open_browser() as browser:
         path = normscope.export(options.run, weights=options.weights, out=Path(folder) / "page.html")
-        model, tokenizer = normscope.read_exported(path)
+        model, tokenizer = normscope.load(path)
         prompts = run_prompts(options.run, options.prompts)
         with open_page(browser, path) as page:
             for temperature in (0.0, 1.0):

@@ -15,15 +15,16 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 import normscope
 from normscope.blocks.norm.norm_spec import NormSpec
+from normscope.blocks.rotary_scaling import RotaryScaling
 from normscope.data.tokenizers import ByteTokenizer, CharacterTokenizer, Tokenizer
 from normscope.data.tokenizers.base import DEFAULT_VOCAB_SIZE
 from normscope.data.tokenizers.huggingface import HuggingFaceTokenizer, train_bpe
 from normscope.errors import ConfigError, FileError, NonFiniteError, NormscopeError
-from normscope.exporting import html
+from normscope.exporting import html, html_support
 from normscope.exporting.export import FORMATS
 from normscope.exporting.html_support import norm_tables, tokenizer_content
 from normscope.generate.decoder import pack
-from normscope.models.gpt import GPT
+from normscope.models.gpt import GPT, GPTConfig
 from normscope.models.presets import preset
 from normscope.runs.run import Run
 from normscope.training.recipes import dial
@@ -58,7 +59,7 @@ def content_of(path: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("weights", ["int8", "float32"])
 def test_a_page_gives_back_its_model_and_tokenizer(run: Run, tmp_path: Path, weights: str) -> None:
     path = normscope.export(run, weights=weights, out=tmp_path / "page.html")
-    model, tokenizer = normscope.read_exported(path)
+    model, tokenizer = normscope.load(path)
     original, _ = run.load_model("best")
     assert model.config == original.config
     assert not model.training
@@ -111,7 +112,7 @@ def test_nothing_in_a_text_can_end_the_script(tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     path.write_bytes(page)
     assert content_of(path)["facts"]["name"] == name
-    assert normscope.read_exported(path)[1].to_json() == tokenizer.to_json()
+    assert normscope.load(path)[1].to_json() == tokenizer.to_json()
 
 
 @pytest.mark.parametrize("settings", [{"to": "onnx"}, {"to": 5}, {"weights": "int4"}, {"weights": "bfloat16"}])
@@ -235,7 +236,7 @@ def test_a_damaged_page_is_refused(run: Run, tmp_path: Path, name: str) -> None:
     path = normscope.export(run, out=tmp_path / "page.html")
     path.write_text(damaged(path.read_text(), name))
     with pytest.raises(NormscopeError, match=r"page\.html"):
-        normscope.read_exported(path)
+        normscope.load(path)
 
 
 def test_the_golden_values_of_the_page_are_those_of_python() -> None:
@@ -252,3 +253,34 @@ def test_without_the_built_page_it_says_how_to_build_it(run: Run, monkeypatch: p
 def test_configs_are_stored_in_full(run: Run, tmp_path: Path) -> None:
     content = content_of(normscope.export(run, out=tmp_path / "page.html"))
     assert set(content["config"]) == {field.name for field in dataclasses.fields(run.config.model)}
+
+
+UNSUPPORTED: dict[str, Any] = {
+    "attention_cap": 5.0,
+    "attention_scale": 0.5,
+    "embedding_scale": 2.0,
+    "local_rotary_base": 10.0,
+    "rotary_dim": 2,
+    "rotary_pattern": "RN",
+    "rotary_scaling": RotaryScaling(kind="linear", factor=2.0),
+    "window_pattern": "SL",
+}
+
+
+def test_what_the_page_does_not_have_is_refused_by_name() -> None:
+    assert sorted(UNSUPPORTED) == sorted(html_support.ONLY_DEFAULT)
+    cases = [*UNSUPPORTED.items(), ("wiring", "branch"), ("wiring", "parallel-2"), ("activation", "geglu-tanh")]
+    for name, value in cases:
+        config = preset("llama", **{"window": 3, name: value})
+        with pytest.raises(ConfigError, match=f"the page cannot run a model with {name}="):
+            html_support.check_config(config)
+
+
+def test_every_field_of_a_config_is_in_the_page_or_refused() -> None:
+    """A field that is added to GPTConfig is added to `ModelConfig` of the page, or to `ONLY_DEFAULT`."""
+    payload = (Path(__file__).parents[2] / "web/src/model/payload.ts").read_text(encoding="utf-8")
+    in_page = set(re.findall(r"^  (\w+): ", payload.partition("interface ModelConfig")[2].partition("}")[0], re.M))
+    seen_in_the_weights = {"hidden", "bias", "tied_head", "norm", "qk_norm"}
+    without_effect = {"causal", "dropout", "init", "allow_future_leak"}
+    known = in_page | seen_in_the_weights | without_effect | {*html_support.ONLY_DEFAULT}
+    assert {field.name for field in dataclasses.fields(GPTConfig)} == known

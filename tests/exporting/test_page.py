@@ -12,10 +12,10 @@ from normscope.blocks.norm.norm_spec import NormSpec
 from normscope.data.tokenizers import ByteTokenizer, Tokenizer
 from normscope.data.tokenizers.huggingface import train_bpe
 from normscope.exporting.html import fill_template, read_template
-from normscope.exporting.read_html import read_exported
 from normscope.generate.text import generate_text
 from normscope.models.gpt import GPT, GPTConfig
 from normscope.models.presets import preset
+from normscope.runs.read_source import load
 from tests.exporting.browser import open_page
 from tests.exporting.comparison import compare, make_prompts, run_prompts
 from tests.exporting.golden import TEXTS
@@ -61,7 +61,7 @@ BY_DEFAULT = ("gpt2", "nanochat")
 def test_every_architecture_gives_the_tokens_of_python(name: str, browser: Any, tmp_path: Path) -> None:
     tokenizer = ByteTokenizer()
     path = write_page(tmp_path, tiny_model(CONFIGS[name]), tokenizer, "float32" if "sandwich" in name else "int8")
-    model, tokenizer_read = read_exported(path)
+    model, tokenizer_read = load(path)
     assert tokenizer_read.kind == "bytes"
     prompts = make_prompts(list(" ".join(TEXTS).encode()), 12, 30)  # some are longer than the context
     with open_page(browser, path) as page:
@@ -84,7 +84,7 @@ def bpe_page(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     model = tiny_model(preset("nanochat", **{**SMALL, "vocab_size": tokenizer.vocab_size, "context": 64}))
     path = write_page(tmp_path_factory.mktemp("bpe"), model, tokenizer)
     with open_page(browser, path) as page:
-        yield page, *read_exported(path)
+        yield page, *load(path)
 
 
 def test_texts_are_encoded_generated_and_decoded_as_in_python(bpe_page: tuple[Any, GPT, Tokenizer]) -> None:
@@ -116,7 +116,7 @@ def test_the_page_can_neither_connect_nor_run_other_code(bpe_page: tuple[Any, GP
 def test_a_hostile_name_is_only_text(browser: Any, tmp_path: Path) -> None:
     name = "</title></script><script>window.hacked=1</script><img src=x onerror='window.hacked=1'>@@model@@ $& <!--"
     path = write_page(tmp_path, tiny_model(preset("nanochat", **SMALL)), ByteTokenizer(), name=name)
-    assert read_exported(path)[0].config == preset("nanochat", **SMALL)
+    assert load(path)[0].config == preset("nanochat", **SMALL)
     with open_page(browser, path) as page:
         assert page.title() == f"{name} · normscope"
         assert page.inner_text("h1") == " ".join(name.split())
@@ -142,7 +142,7 @@ def test_a_thousand_prompts_give_the_same_tokens(
     page, path, run = default_page
     assert path.stat().st_size < 3_000_000
     prompts = run_prompts(run, 1000)[250 * quarter : 250 * (quarter + 1)]
-    different = compare(page, *read_exported(path), prompts, max_new_tokens=32, **settings)
+    different = compare(page, *load(path), prompts, max_new_tokens=32, **settings)
     for one in different:
         print(one)
     assert all(settings["temperature"] and one.is_at_boundary for one in different)

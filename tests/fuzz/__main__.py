@@ -16,12 +16,13 @@ from normscope.cli import COMMANDS
 from tests.fuzz.arguments import argument_trial, call_trial
 from tests.fuzz.environment import environment_trial
 from tests.fuzz.kills import KillTrials
+from tests.fuzz.readers import reader_trial
 from tests.fuzz.report import report, table
 from tests.fuzz.targets import Targets
 from tests.fuzz.trial import BAD, Trial, run_trial
 from tests.training.small_run import warm_up
 
-GROUPS = ("files", "arguments", "calls", "environment", "kills")
+GROUPS = ("files", "readers", "arguments", "calls", "environment", "kills")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -51,13 +52,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run_trials(options: argparse.Namespace, folder: Path) -> tuple[Counter[tuple[str, str]], list[str]]:
-    targets = Targets(folder, options.quick)
     trial_factories: dict[str, Callable[[random.Random], Trial]] = {
-        "files": targets.trial,
+        "readers": reader_trial,
         "arguments": lambda rng: argument_trial(rng, folder),
         "calls": lambda rng: call_trial(rng, folder),
         "environment": lambda rng: environment_trial(rng, folder),
     }
+    if "files" in options.only:
+        trial_factories["files"] = Targets(folder, options.quick).trial
     if "kills" in options.only:
         trial_factories["kills"] = KillTrials(folder).trial
     counts: Counter[tuple[str, str]] = Counter()

@@ -11,6 +11,7 @@ from normscope.cli import main
 from normscope.cli.chat import Chat
 from normscope.cli.compare import Compare
 from normscope.cli.completion import Completion
+from normscope.cli.diff import Diff
 from normscope.cli.doctor import Doctor
 from normscope.cli.draw import DrawBlock, DrawModel, DrawScope
 from normscope.cli.explain import Explain
@@ -23,7 +24,7 @@ from normscope.cli.resume import Resume
 from normscope.cli.runs import Runs
 from normscope.cli.sample import Sample
 from normscope.cli.train import Train
-from normscope.cli.xray import XrayCommand, XrayDiffCommand
+from normscope.cli.xray import Xray
 from tests.fuzz.targets import TRAIN
 from tests.fuzz.trial import ProcessResult, Trial
 
@@ -64,9 +65,9 @@ COMMANDS: Mapping[str, tuple[str, Sequence[type]]] = {
     "report": ("report run", (Report,)),
     "runs": ("runs .", (Runs,)),
     "replay": ("replay run", (Replay,)),
-    "xray": ("xray nanochat --depth 1 --context 16", (XrayCommand,)),
-    "xray-run": ("xray run", (XrayCommand,)),
-    "xray-diff": ("xray diff run run", (XrayDiffCommand,)),
+    "xray": ("xray nanochat --depth 1 --context 16", (Xray,)),
+    "xray-run": ("xray run", (Xray,)),
+    "diff": ("diff run run", (Diff,)),
     "draw-scope": ("draw scope a[b] --shape 2,3", (DrawScope,)),
     "draw-block": ("draw block --shape 2,8,16", (DrawBlock,)),
     "draw-model": ("draw model --preset gpt2", (DrawModel,)),
@@ -138,7 +139,7 @@ def _judge(result: ProcessResult, _: Path) -> str:
 
 
 CALLS = (
-    "generate_text", "generate_tokens", "load_run", "load_tokenizer", "load_huggingface", "GPT", "TrainConfig",
+    "generate_text", "generate_tokens", "load", "load_tokenizer", "GPT", "TrainConfig",
     "create_run", "prepare", "Run.open", "explain", "draw", "LayerNorm", "Linear",
 )  # fmt: skip
 """The names in `api_calls`, which imports torch to tell them."""
@@ -191,9 +192,8 @@ def api_calls(folder: Path) -> Mapping[str, tuple[Any, dict[str, Any]]]:
             normscope.generate_tokens,
             {"model": model, "prompts": [[1, 2]], "max_new_tokens": 3, "seed": 1, "samples": 1, "stop_tokens": [1]},
         ),
-        "load_run": (normscope.load_run, {"run": folder / "run", "checkpoint": "best", "device": "cpu"}),
+        "load": (normscope.load, {"source": folder / "run", "checkpoint": "best", "device": "cpu"}),
         "load_tokenizer": (normscope.load_tokenizer, {"path": folder / "tokenizer.json"}),
-        "load_huggingface": (normscope.load_huggingface, {"folder": folder / "hf-gpt2"}),
         "GPT": (lambda **settings: normscope.GPT(normscope.preset("llama", **settings)), sizes),
         "TrainConfig": (
             TrainConfig,

@@ -17,12 +17,12 @@ from normscope.generate.decoder import Decoder
 from normscope.generate.decoder_support import KERNEL_ACTIVATIONS
 from normscope.generate.tokens import generate_tokens
 from normscope.models.gpt import GPT
-from normscope.models.presets import PRESETS
 from tests.generate.decoding import decoded, known_layout, relative_error, texts_of, whole_passes
-from tests.generate.writers import VOCABULARY, every_preset, writer
+from tests.generate.writers import FUSED, VOCABULARY, writer
 from tests.pairs import every_value
 
 FORMATS: tuple[WeightFormat, ...] = get_args(WeightFormat)
+every_preset = pytest.mark.parametrize("name", FUSED)
 every_format = pytest.mark.parametrize("weights", FORMATS)
 
 SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -124,7 +124,7 @@ def test_a_tied_embedding_is_rounded_as_the_head_only(weights: WeightFormat) -> 
     np.testing.assert_array_equal(decoded(model, texts, weights), decoded(untied, texts, weights))
 
 
-@every_value(name=list(PRESETS), weights=["bfloat16", "int8"])
+@every_value(name=FUSED, weights=["bfloat16", "int8"])
 def test_rounded_weights_do_not_depend_on_the_batch(name: str, weights: WeightFormat) -> None:
     model, prompts = writer(name, torch.float32), texts_of([1, 30, 5, 16], VOCABULARY)
     together = generate_tokens(model, prompts, max_new_tokens=24, weights=weights)

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from normscope.blocks.norm.norm_spec import NormSpec
+from normscope.blocks.residual import WIRINGS
+from normscope.blocks.rotary_scaling import RotaryScaling
 from normscope.errors import ConfigError
 from normscope.generate.decoder_support import KERNEL_ACTIVATIONS, can_decode
 from normscope.models.gpt import GPT, GPTConfig
@@ -27,24 +29,50 @@ CASES: dict[str, list[Any]] = {
     "hidden": [None, 33],
     "activation": [name for name in KERNEL_ACTIVATIONS if name != GPTConfig.activation],
     "norm": ["layer", "rms-plain", "group", "power", None, NormSpec("... [d]", statistic="rms", eps=0.1)],
-    "wiring": ["post", "sandwich", "parallel", "single", "none"],
+    "wiring": [name for name in WIRINGS if name != "pre"],
     "qk_norm": ["rms", "layer", NormSpec("... [d]", statistic="rms", eps=0.1), "b s [h e]"],
     "window": [3],
+    "window_pattern": ["SL", "LSS"],
+    "attention_scale": [0.9],
+    "attention_cap": [0.5],
     "causal": [],  # a GPT with causal=False cannot be built
-    "bias": [True],
+    "bias": [True, "qkv", "attention", "mlp"],
     "dropout": [0.5],
-    "init": ["gpt2", "nanochat"],
+    "init": ["gpt2", "nanochat", "nanochat-2026-07"],
     "depth": [1, 3],
     "allow_future_leak": [True],
     "positions": ["learned", "none"],
     "rotary_base": [100.0],
+    "rotary_dim": [2, 4],
+    "rotary_scaling": [
+        RotaryScaling(kind="linear", factor=3.0),
+        RotaryScaling(kind="llama3", factor=8.0, original_context=8),
+    ],
+    "rotary_pattern": ["RN", "N"],
+    "local_rotary_base": [50.0],
+    "embedding_scale": [1.7],
     "embedding_norm": [True],
+    "smear": [True],
+    "embedding_mix": [True],
+    "value_embeddings": [True],
+    "backout": [True],
     "tied_head": [True],
     "logit_cap": [0.7],
 }
 """Non-default values of each field."""
 
-REFUSED = {"wiring", "norm=group", "norm=power", "norm=None", "qk_norm=b s [h e]"}
+REFUSED = {
+    "smear",
+    "embedding_mix",
+    "value_embeddings",
+    "backout",
+    "wiring",
+    "attention_cap",
+    "norm=group",
+    "norm=power",
+    "norm=None",
+    "qk_norm=b s [h e]",
+}
 """Fields, or values, that the decoder does not support: can_decode must be False."""
 
 
@@ -57,7 +85,8 @@ def test_every_field_has_a_case() -> None:
     [pytest.param(field, value, id=f"{field}={value}") for field, values in CASES.items() for value in values],
 )
 def test_the_decoder_honors_or_refuses_it(field: str, value: Any) -> None:
-    model = GPT(GPTConfig(**{**SMALL, field: value})).eval()
+    needed = {"window": 3} if field in ("window_pattern", "local_rotary_base") else {}
+    model = GPT(GPTConfig(**{**SMALL, **needed, field: value})).eval()
     assert getattr(model.config, field) != getattr(GPTConfig(**SMALL), field)
     scramble(model, scale=0.3)
     refused = field in REFUSED or f"{field}={value}" in REFUSED

@@ -22,6 +22,8 @@ VOCABULARY, CONTEXT = 29, 16
 LETTERS = CharacterTokenizer.of(["abcdefghijklmnopqrstuvwxyz \n"])
 BYTES = ByteTokenizer()
 every_preset = pytest.mark.parametrize("name", PRESETS)
+FUSED = [name for name in PRESETS if name != "nanochat-2026-07"]
+"""Presets that the fused decoder runs."""
 
 # One of each kind: positions learned, rotary and none; windows, grouped queries, QK-norm; and one without a cache.
 FORMS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -18,7 +18,7 @@ from normscope.training.recipes import recipe
 from normscope.training.trainer import Trainer
 
 VALUES = Path(__file__).with_name("values.json")
-PRESETS = ("gpt2", "nanochat", "llama")
+PRESETS = ("gpt2", "nanochat", "nanochat-2026-07", "llama")
 STEPS = 20
 TOLERANCE = 2e-3
 """For losses of up to 20 steps: one optimizer step turns a difference of an ulp into about 1e-5."""

@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from normscope.interop.huggingface import gpt_from_huggingface, load_huggingface
+from normscope.interop.checkpoint import build_model
+from normscope.interop.huggingface import gpt_from_huggingface, read_huggingface
 from normscope.models.gpt import GPT
 from tests.interop.checkpoints import FORMS, VOCABULARY, made
 from tests.support import random_tokens
@@ -76,7 +77,9 @@ def test_a_saved_model_is_loaded_from_its_folder(form: str, tmp_path: Path) -> N
     theirs = made(form)
     theirs.save_pretrained(tmp_path)
     with torch.no_grad():
-        close(load_huggingface(str(tmp_path) if form == "gpt2" else tmp_path)(TOKENS), theirs(TOKENS).logits)
+        close(
+            build_model(read_huggingface(str(tmp_path) if form == "gpt2" else tmp_path))(TOKENS), theirs(TOKENS).logits
+        )
 
 
 @pytest.mark.parametrize("form", ["gpt2", "llama"])
@@ -85,7 +88,7 @@ def test_sharded_checkpoints_are_loaded(form: str, tmp_path: Path) -> None:
     theirs.save_pretrained(tmp_path, max_shard_size="60KB")
     assert len(list(tmp_path.glob("*.safetensors"))) > 2
     with torch.no_grad():
-        close(load_huggingface(tmp_path)(TOKENS), theirs(TOKENS).logits)
+        close(build_model(read_huggingface(tmp_path))(TOKENS), theirs(TOKENS).logits)
 
 
 @pytest.mark.parametrize("form", ["gpt2", "llama-tied"])
@@ -96,7 +99,7 @@ def test_half_precision_files_become_float32_models(form: str, tmp_path: Path) -
             parameter.copy_(parameter.bfloat16())
     # A copy is saved, because transformers rounds its tables of angles along with the weights.
     copy.deepcopy(theirs).to(torch.bfloat16).save_pretrained(tmp_path)
-    ours = load_huggingface(tmp_path)
+    ours = build_model(read_huggingface(tmp_path))
     assert {p.dtype for p in ours.parameters()} == {torch.float32}
     with torch.no_grad():
         close(ours(TOKENS), theirs(TOKENS).logits)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from normscope.cli import main
 from normscope.errors import ArgumentTypeError, ConfigError, FileError, NormscopeError, WeightsError
-from normscope.interop.huggingface import gpt_from_huggingface, load_huggingface
+from normscope.interop.huggingface import gpt_from_huggingface, read_huggingface
 from tests.interop.checkpoints import made
 from tests.support import every_refusal
 
@@ -120,8 +120,8 @@ JOINED, JOINED_BIAS = "transformer.h.0.attn.c_attn.weight", "transformer.h.0.att
     ("deeper", WeightsError, "has no 'h.3.ln_1.weight'", settings("gpt2", n_layer=4)),
     ("not-settings", WeightsError, "expected a dict of settings", lambda: gpt_from_huggingface([], {})),  # type: ignore[arg-type]
     ("not-weights", WeightsError, "expected a dict of settings", lambda: gpt_from_huggingface({}, [])),  # type: ignore[arg-type]
-    ("no-folder", ArgumentTypeError, "must be a path.* but got None", lambda: load_huggingface(None)),  # type: ignore[arg-type]
-    ("number", ArgumentTypeError, "must be a path.* but got 3", lambda: load_huggingface(3)),  # type: ignore[arg-type]
+    ("no-folder", ArgumentTypeError, "must be a path.* but got None", lambda: read_huggingface(None)),  # type: ignore[arg-type]
+    ("number", ArgumentTypeError, "must be a path.* but got 3", lambda: read_huggingface(3)),  # type: ignore[arg-type]
 )
 def test_unsupported_checkpoints_are_refused(error: type[NormscopeError], words: str, mistake: Any) -> None:
     with pytest.raises(error, match=words):
@@ -136,7 +136,7 @@ def folder(tmp_path: Path) -> Path:
 
 def refused(folder: Path, words: str) -> None:
     with pytest.raises(WeightsError, match=words) as caught:
-        load_huggingface(folder)
+        read_huggingface(folder)
     assert str(folder) in str(caught.value)
     assert "\nfix: download it again" in str(caught.value)
 
@@ -149,12 +149,12 @@ def test_a_missing_file(folder: Path, name: str) -> None:
 
 def test_a_missing_folder(tmp_path: Path) -> None:
     with pytest.raises(FileError, match=r"no such folder: .*nowhere .nothing is downloaded.\nfix: hf download"):
-        load_huggingface(tmp_path / "nowhere")
+        read_huggingface(tmp_path / "nowhere")
 
 
 def test_a_file_in_place_of_a_folder(folder: Path) -> None:
     with pytest.raises(FileError, match="no such folder"):
-        load_huggingface(folder / "config.json")
+        read_huggingface(folder / "config.json")
 
 
 @pytest.mark.parametrize("keep", [0, 5, 1000, -1])
@@ -220,7 +220,7 @@ def test_no_pickle_is_opened(kind: str, name: str, tmp_path: Path, capsys: pytes
     (folder / name).write_bytes(pickle.dumps(Payload(trace)))
     (folder / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": {"wte.weight": name}}))
     with pytest.raises(WeightsError, match=r"can run arbitrary code.*\nfix: if you trust it"):
-        load_huggingface(folder)
+        read_huggingface(folder)
     assert main(["xray", str(folder)]) == 2
     assert "can run arbitrary code" in capsys.readouterr().err
     (folder / "model.safetensors").write_bytes(b"")  # beside it, nothing else is opened either

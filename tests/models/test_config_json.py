@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from normscope.blocks.initialization import get_initialization
 from normscope.blocks.norm.norm_spec import NormSpec
+from normscope.blocks.residual import WIRINGS
+from normscope.blocks.rotary_scaling import RotaryScaling
 from normscope.errors import ConfigError
 from normscope.models.config_json import config_from_json, config_to_json
 from normscope.models.gpt import GPT, GPTConfig
@@ -36,12 +38,15 @@ def through_json(config: GPTConfig) -> GPTConfig:
     depth=st.integers(1, 5),
     heads=st.sampled_from([1, 2, 4]),
     norm=st.sampled_from(SPECS),
-    wiring=st.sampled_from(["pre", "post", "sandwich", "parallel", "single", "none"]),
-    window=st.sampled_from([None, 5]),
+    wiring=st.sampled_from(sorted(WIRINGS)),
+    layers=st.sampled_from([{}, {"window": 5}, {"window": 5, "window_pattern": "SSL", "local_rotary_base": 7.0}]),
+    bias=st.sampled_from([True, False, "qkv", "attention", "mlp"]),
+    scaling=st.sampled_from([None, RotaryScaling(kind="linear", factor=2), RotaryScaling(kind="llama3", factor=8.5)]),
     dropout=st.floats(0, 0.9),
 )
-def test_every_config_round_trips(name: str, depth: int, heads: int, norm: Any, wiring: str, **more: Any) -> None:
-    config = preset(name, depth=depth, heads=heads, width=32, context=16, norm=norm, wiring=wiring, **more)
+def test_every_config_round_trips(name: str, heads: int, layers: Any, scaling: Any, **more: Any) -> None:
+    more |= {"rotary_scaling": scaling, "rotary_pattern": "RRN", "attention_scale": 0.3, "attention_cap": 50.0}
+    config = preset(name, heads=heads, width=32, context=16, **layers, **more)
     assert through_json(config) == config
 
 
@@ -60,6 +65,14 @@ def test_a_model_made_from_it_has_the_same_weights() -> None:
         ({"norm": {**NORM, "colour": "red"}}, "the norm's config has the unknown setting 'colour'"),
         ({"norm": {**NORM, "scope": "... [d"}}, "unclosed"),
         ({"norm": {**NORM, "sizes": 5}}, "got `int` at `norm.sizes`"),
+        ({"bias": "all"}, "Invalid enum value 'all' - at `bias`|bias='all' must be|at `bias`"),
+        ({"window_pattern": "SX"}, "must consist of the letters S and L"),
+        ({"window_pattern": "SL"}, "window_pattern='SL' requires a window"),
+        ({"rotary_pattern": ""}, "must consist of the letters R and N"),
+        ({"rotary_scaling": "linear"}, "'rotary_scaling' of the model's config must be an object"),
+        ({"rotary_scaling": {"kind": "linear", "factor": 2.0, "beta": 1}}, "has the unknown setting 'beta'"),
+        ({"rotary_scaling": {"kind": "cubic", "factor": 2.0}}, "cubic"),
+        ({"rotary_dim": 3}, "rotary_dim=3 must be even"),
         ({"qk_norm": "rms"}, "'qk_norm' of the model's config must be an object, but got 'rms'"),
     ],
 )

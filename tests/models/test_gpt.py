@@ -30,8 +30,19 @@ def test_it_matches_its_formula(form: str) -> None:
     if model.position is not None:
         x = x + model.position.weight[:CONTEXT]
     x = model.embedding_norm(x)
-    for block in model.blocks:
-        x = block(x)
+    if model.smear is not None:
+        before = torch.cat((torch.zeros(2, 1, 16, dtype=torch.float64), x[:, :-1]), dim=1)
+        x = x + model.smear.scale * (x @ model.smear.gate.weight.T).sigmoid() * before
+    start = middle = x
+    for i, block in enumerate(model.blocks):
+        if model.config.embedding_mix:
+            mix = model.embedding_mixes[i]
+            x = mix.a * x + mix.b * start
+        values = model.value_embeddings[str(i)].weight[TOKENS] if i in model.config.value_layers else None
+        x = block(x, values=values)
+        middle = x if i == len(model.blocks) // 2 else middle
+    if model.backout is not None:
+        x = x + model.backout.b * middle
     logits = model.final_norm(x) @ (model.embedding if model.head is None else model.head).weight.T
     cap = model.config.logit_cap
     torch.testing.assert_close(model(TOKENS), logits if cap is None else cap * torch.tanh(logits / cap))

@@ -193,13 +193,18 @@ def setting(**overrides: Any) -> Callable[[], GPTConfig]:
 @every_refusal(
     ("misspelt", ConfigError, "no setting 'dept'; did you mean 'depth'", lambda: gpt2(dept=3)),
     ("unknown", ConfigError, "no setting 'zzz'; the settings are: ", lambda: gpt2(zzz=3)),
-    ("preset", ConfigError, "unknown preset 'gpt3'; choose one of gpt2, nanochat, llama", lambda: preset("gpt3")),
+    (
+        "preset",
+        ConfigError,
+        "unknown preset 'gpt3'; choose one of gpt2, nanochat, nanochat-2026-07, llama",
+        lambda: preset("gpt3"),
+    ),
     ("preset-list", ConfigError, "unknown preset", lambda: preset([])),  # type: ignore[arg-type]
     ("norm", ConfigError, "no norm 'batchnorm'; give one of layer", setting(norm="batchnorm")),
     ("norm-number", ConfigError, "there is no norm 3; give one of layer", setting(norm=3)),
     ("tied", ConfigError, "tied_head='x' must be True or False", setting(tied_head="x")),
     ("embedding-norm", ConfigError, "embedding_norm=1 must be True or False", setting(embedding_norm=1)),
-    ("bias", ConfigError, "bias='no' must be True or False", lambda: gpt2(bias="no")),
+    ("bias", ConfigError, "bias='no' must be True, False, qkv, attention or mlp", lambda: gpt2(bias="no")),
     ("heads", ConfigError, "heads='four' must be", lambda: llama(heads="four")),
     ("vocabulary", ConfigError, "vocab_size=0 must be", setting(vocab_size=0)),
     ("context", ConfigError, "context=0 must be", setting(context=0)),
@@ -219,5 +224,5 @@ def test_invalid_arguments(error: type[NormscopeError], words: str, mistake: Any
 
 
 def test_modules_match_the_preset() -> None:
-    assert set(PRESETS) == {"gpt2", "nanochat", "llama"}
+    assert set(PRESETS) == {"gpt2", "nanochat", "nanochat-2026-07", "llama"}
     assert all(isinstance(GPT(tiny(name)), nn.Module) for name in PRESETS)

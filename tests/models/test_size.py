@@ -25,6 +25,8 @@ SETTINGS: list[dict[str, Any]] = [
     {"norm": "group", "embedding_norm": True, "positions": "learned"},
     {"norm": None, "positions": "none", "activation": "swiglu", "bias": True},
     {"norm": "b s [d]", "wiring": "none"},
+    {"smear": True, "embedding_mix": True},
+    {"value_embeddings": True, "kv_heads": 2, "backout": True},
 ]
 
 

@@ -14,6 +14,9 @@ VOCABULARY, CONTEXT = 31, 10
 
 FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, {}) for name in PRESETS},
+    "value-embeddings": ("llama", {"value_embeddings": True, "kv_heads": 2, "depth": 3}),
+    "smear-learned": ("gpt2", {"smear": True, "embedding_norm": True}),
+    "mixed-post": ("gpt2", {"embedding_mix": True, "backout": True, "wiring": "post"}),
     "nanochat-window": ("nanochat", {"window": 3}),
     "gpt2-grouped": ("gpt2", {"kv_heads": 2}),
     "llama-window-heads": ("llama", {"window": 4, "head_dim": 6}),

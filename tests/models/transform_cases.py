@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ import normscope as ns
 from normscope.blocks.activations import ACTIVATIONS
 from normscope.blocks.norm.norm_spec import IMAGE_NORMS
 from normscope.blocks.residual import WIRINGS
+from normscope.blocks.rotary_scaling import RotaryScaling
 from normscope.errors import ShapeError
 from tests.support import randn, random_tokens, real_tokens, scramble
 
@@ -187,6 +188,7 @@ def _parts() -> list[Case]:
         "with QK-norm": {"qk_norm": "layer"},
         "both ways": {"causal": False},
         "both ways in a window": {"causal": False, "window": 2},
+        "with a cap": {"kv_heads": 2, "window": 3, "attention_cap": 0.7, "attention_scale": 0.9},
         "with all options": {"kv_heads": 2, "window": 3, "qk_norm": "rms", "rotary": (8, 32)},
     }
     for name, options in attention.items():
@@ -209,6 +211,14 @@ def _parts() -> list[Case]:
     return cases
 
 
+def _with_all_options(preset: Callable[..., ns.GPTConfig]) -> ns.GPT:
+    scaling = RotaryScaling(kind="llama3", factor=8.0, original_context=8)
+    layers = {"window": 3, "window_pattern": "SL", "rotary_pattern": "RRN", "local_rotary_base": 100.0}
+    more = {"embedding_scale": 2.0, "attention_scale": 0.3, "attention_cap": 5.0, "bias": "qkv", "wiring": "branch"}
+    sizes = {"vocab_size": VOCABULARY, "context": 32, "depth": 3, "width": 32, "heads": 4}
+    return ns.GPT(preset(**sizes, **layers, **more, rotary_dim=4, rotary_scaling=scaling, activation="geglu-tanh"))
+
+
 def _models() -> list[Case]:
     text = ((0, 1),)
     cases = []
@@ -217,6 +227,8 @@ def _models() -> list[Case]:
         def gpt(preset: Callable[..., ns.GPTConfig] = preset) -> ns.GPT:
             return ns.GPT(preset(vocab_size=VOCABULARY, context=32, depth=2, width=32, heads=4))
 
+        if preset is ns.llama:
+            cases.append(Case("llama with all options", partial(_with_all_options, preset), _tokens, text, short=True))
         name = preset.__name__
         cases.append(Case(name, gpt, _tokens, text, short=name == "nanochat"))
         cases.append(

@@ -15,9 +15,9 @@ from normscope.errors import CheckpointError, FileError, NormscopeError
 from normscope.generate.text import generate_text
 from normscope.runs.checksummed_folder import MANIFEST_NAME
 from normscope.runs.list_runs import list_runs
+from normscope.runs.read_source import load
 from normscope.runs.report.page import write_report
 from normscope.runs.run import Run
-from normscope.runs.sample import load_run
 from normscope.storage.lock import is_locked, locked
 from normscope.training.loop import train_run
 from normscope.training.nan_guard import replay, save_nan_bundle
@@ -46,7 +46,7 @@ def folder(trained: Path, tmp_path: Path) -> Path:
 
 
 def sample(folder: Path) -> str:
-    model, tokenizer = load_run(folder)
+    model, tokenizer = load(folder)
     (text,) = generate_text(model, tokenizer, "1", max_new_tokens=8, seed=3)
     return text.text
 
@@ -208,7 +208,7 @@ def test_a_damaged_manifest_is_the_file_that_is_named(folder: Path) -> None:
         digit = next(number for number in range(100, len(data)) if data[number : number + 1].isdigit())
         path.write_bytes(data[:digit] + b"9"[: data[digit] != 57] + b"8"[: data[digit] == 57] + data[digit + 1 :])
         with pytest.raises(CheckpointError, match=rf"{path} is (damaged|not valid)"):
-            load_run(folder, "last")
+            load(folder, checkpoint="last")
         path.write_bytes(data)
 
 
@@ -309,7 +309,7 @@ def test_mismatched_tensors_are_named_even_with_valid_checksums(
         _retype(path, name, change)
     rewrite_manifest(checkpoint)
     uses: list[Callable[[], object]] = [lambda: train_run(Run.open(folder), from_step=STEPS)]
-    uses += [lambda: load_run(folder, "last")] if group == "model" else []
+    uses += [lambda: load(folder, checkpoint="last")] if group == "model" else []
     for use in uses:
         with pytest.raises(CheckpointError, match=words):
             use()
@@ -323,7 +323,7 @@ def test_a_missing_or_renamed_tensor_is_named(folder: Path) -> None:
     save_file(tensors, path)
     rewrite_manifest(checkpoint)
     with pytest.raises(CheckpointError, match=r"blocks\.0\.attention\.q\.weight is missing, renamed is unexpected"):
-        load_run(folder, "last")
+        load(folder, checkpoint="last")
 
 
 @pytest.mark.parametrize(
@@ -379,7 +379,7 @@ def test_a_checkpoint_of_another_run_is_an_error(folder: Path) -> None:
     shutil.rmtree(folder / "checkpoints" / "00000004")
     shutil.copytree(folder.parent / "other" / "checkpoints" / "00000004", folder / "checkpoints" / "00000004")
     with pytest.raises(CheckpointError, match="00000004 belongs to another run"):
-        load_run(folder, "last")
+        load(folder, checkpoint="last")
 
 
 def test_the_lock_holds_after_its_file_is_removed(folder: Path) -> None:

@@ -27,6 +27,10 @@ def relu2(x: Tensor) -> Tensor:
     return activate("relu2", x)
 
 
+def _geglu_tanh(gate: Tensor, up: Tensor) -> Tensor:
+    return activate("gelu-tanh", gate) * up
+
+
 @dataclass(frozen=True)
 class Activation:
     """An activation function; if gated, also the function (gate, up) -> act(gate) * up."""
@@ -51,6 +55,7 @@ ACTIVATIONS: Mapping[str, Activation] = {
         Activation("swiglu", partial(activate, "silu"), gate=partial(activate, "swiglu")),
         Activation("reglu", F.relu, gate=partial(activate, "reglu")),
         Activation("geglu", F.gelu, gate=partial(activate, "geglu")),
+        Activation("geglu-tanh", partial(activate, "gelu-tanh"), gate=_geglu_tanh),
     )
 }
 

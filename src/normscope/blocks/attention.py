@@ -3,20 +3,23 @@
 Axes: b batch, s position of a query, t position of a key, h heads, d width, e features of one head.
 """
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 
 from normscope.blocks.cache import LayerCache, StartPosition, max_start, position_ids
 from normscope.blocks.checks import check_dropout, check_mask, check_stream
 from normscope.blocks.fused_norms import norm_and_rotate
+from normscope.blocks.gate import Gate
 from normscope.blocks.initialization import Initialization, Role
 from normscope.blocks.linear import Linear
 from normscope.blocks.norm.norm_spec import NormSpec, as_norm
 from normscope.blocks.rotary import Rotary
 from normscope.blocks.torch_tools import BaseModule, is_fx_proxy
-from normscope.checks import check_flags, check_positive_int
-from normscope.errors import CacheError, ConfigError
-from normscope.ops.attention import attend, attention_mask, sdpa
+from normscope.checks import check_flags, check_positive_int, check_positive_number
+from normscope.errors import CacheError, ConfigError, ShapeError
+from normscope.ops.attention import attend, attention_mask, attention_weights, capped_attention, sdpa
 from normscope.ops.symbolic_sizes import statically_known_true
 
 
@@ -24,13 +27,15 @@ class Attention(BaseModule):
     r"""Multi-head attention, with optional grouped queries, rotary embeddings, QK-norm, sliding window and KV cache.
 
     Formula:
-        y = softmax(q k^T / sqrt(e) + mask) v W_out,      q, k, v = x W_q, x W_k, x W_v
+        y = softmax(scale q k^T + mask) v W_out,      q, k, v = x W_q, x W_k, x W_v,      scale = 1 / sqrt(e)
+        with value embeddings: v = x W_v + 3 sigmoid(x[:12] W_g) u,      u: the token's value embedding, one gate a head
 
     Scope:
         Mixes along s. QK-norm is over the features of each head, `b s h [e]`.
 
     Shapes:
         x: (b, s, width). y: same as x. mask: (b, s), True at real tokens; padding is never attended to.
+        values: (b, s, kv_heads * head_dim), the value embeddings.
 
     Args:
         width: width of the residual stream.
@@ -41,7 +46,11 @@ class Attention(BaseModule):
         rotary: rotary position embedding of queries and keys.
         qk_norm: norm of the queries and keys of each head: a name, a scope or a `NormSpec`.
         window: sliding window size in tokens, the token itself included; None for no window.
-        bias, init, role, depth: see `MLP`.
+        value_gate: whether the layer takes value embeddings, with a gate for each KV head.
+        attention_scale: factor of the scores; None for 1 / sqrt(head_dim).
+        attention_cap: soft cap of the scores, cap * tanh(scores / cap); None for no cap.
+        bias: which projections have a bias: True for all, False for none, "qkv" for all but the output projection.
+        init, role, depth: see `MLP`.
         dropout: dropout probability of the attention weights and of the output.
         allow_future_leak: allow qk_norm to share statistics along time in a causal layer, for experiments.
 
@@ -58,8 +67,12 @@ class Attention(BaseModule):
     Papers:
         Vaswani et al. 2017, "Attention Is All You Need"; Ainslie et al. 2023, "GQA: Training Generalized Multi-Query
         Transformer Models from Multi-Head Checkpoints"; Henry et al. 2020, "Query-Key Normalization for Transformers";
-        Beltagy et al. 2020, "Longformer: The Long-Document Transformer" (the window).
+        Beltagy et al. 2020, "Longformer: The Long-Document Transformer" (the window); Gemma Team 2024, "Gemma 2:
+        Improving Open Language Models at a Practical Size" (the cap); Zhou et al. 2024, "Value Residual Learning"
+        (value embeddings are a later form of it).
     """
+
+    gate_features, gate_maximum = 12, 3.0
 
     def __init__(
         self,
@@ -72,7 +85,10 @@ class Attention(BaseModule):
         rotary: Rotary | None = None,
         qk_norm: NormSpec | str | None = None,
         window: int | None = None,
-        bias: bool = False,
+        value_gate: bool = False,
+        attention_scale: float | None = None,
+        attention_cap: float | None = None,
+        bias: bool | Literal["qkv"] = False,
         dropout: float = 0.0,
         init: str | Initialization = "glorot-truncated",
         role: Role = "residual",
@@ -81,7 +97,10 @@ class Attention(BaseModule):
     ) -> None:
         super().__init__()
         self.heads, self.kv_heads, self.head_dim = check_heads(width, heads, kv_heads, head_dim)
-        check_flags(causal=causal, bias=bias, allow_future_leak=allow_future_leak)
+        check_flags(causal=causal, bias=bias if bias != "qkv" else True, allow_future_leak=allow_future_leak)
+        check_flags(value_gate=value_gate)
+        given = {"attention_scale": attention_scale, "attention_cap": attention_cap}
+        check_positive_number(**{name: value for name, value in given.items() if value is not None})
         if window is not None:
             check_positive_int(window=window)
         if rotary is not None and not isinstance(rotary, Rotary):
@@ -92,47 +111,55 @@ class Attention(BaseModule):
         if qk_norm is not None and causal and not allow_future_leak:
             qk_norm.check_no_future_leak("qk_norm", rank=4)
         self.causal, self.window, self.rotary = causal, window, rotary
-        self.q = Linear(width, self.heads * self.head_dim, bias, init=init)
-        self.k = Linear(width, self.kv_heads * self.head_dim, bias, init=init)
-        self.v = Linear(width, self.kv_heads * self.head_dim, bias, init=init)
-        self.out = Linear(self.heads * self.head_dim, width, bias, init=init, role=role, depth=depth)
+        self.scale, self.cap = attention_scale, attention_cap
+        self.q = Linear(width, self.heads * self.head_dim, bool(bias), init=init)
+        self.k = Linear(width, self.kv_heads * self.head_dim, bool(bias), init=init)
+        self.v = Linear(width, self.kv_heads * self.head_dim, bool(bias), init=init)
+        self.value_gate = Gate(width, self.kv_heads, self.gate_features, self.gate_maximum) if value_gate else None
+        self.out = Linear(self.heads * self.head_dim, width, bias is True, init=init, role=role, depth=depth)
         self.q_norm = None if qk_norm is None else qk_norm.build((None, None, self.heads, self.head_dim))
         self.k_norm = None if qk_norm is None else qk_norm.build((None, None, self.kv_heads, self.head_dim))
         self.dropout = nn.Dropout(check_dropout(dropout))
 
-    def forward(self, x: Tensor, mask: Tensor | None = None, cache: LayerCache | None = None) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        mask: Tensor | None = None,
+        cache: LayerCache | None = None,
+        values: Tensor | None = None,
+    ) -> Tensor:
         if is_fx_proxy(x):
-            return self._fx_call(x, mask, cache)
+            return self._fx_call(x, mask, cache, values)
         x = self._check(x, mask)
         b, s, _ = x.shape
         start = 0 if cache is None else self._check_cache(cache, mask)
         q, k = self._query_key(x, mask, start)
-        v = self._heads(self.v(x))
+        v = self._value(x, mask, values)
         drops = self.training and self.dropout.p > 0
-        if mask is None and cache is None and not drops:
+        if mask is None and cache is None and not drops and self.cap is None:
             y = attend(q, k, v, causal=self.causal, window=self.window)
         else:
             if cache is not None:
                 k, v = (kept.transpose(1, 2) for kept in cache.append(k.transpose(1, 2), v.transpose(1, 2)))
-            # torch's causal flag is faster than a mask. It aligns the mask to the top left, so only at start 0.
-            causal, attn_mask = self._plainly_causal(s, start, mask), self._visible(s, start, mask, x.device)
-            y = sdpa(q, k, v, attn_mask=attn_mask, causal=causal, dropout=self.dropout.p if drops else 0.0)
+            dropout = self.dropout.p if drops else 0.0
+            if self.cap is None:
+                # torch's causal flag is faster than a mask. It aligns the mask to the top left, so only at start 0.
+                causal, attn_mask = self._plainly_causal(s, start, mask), self._visible(s, start, mask, x.device)
+                y = sdpa(q, k, v, attn_mask=attn_mask, causal=causal, dropout=dropout)
+            else:
+                y = capped_attention(q, k, v, self._attention_mask(s, start, mask, x.device), self.cap, dropout)
         y = y.reshape(b, s, self.heads * self.head_dim)
         out: Tensor = self.dropout(self.out(y))
         return out
 
     def attention_weights(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return the weights softmax(q k^T / sqrt(e) + mask) of each head, (b, heads, s, t); every row sums to 1.
+        """Return the weights softmax(scale q k^T + mask) of each head, (b, heads, s, t); every row sums to 1.
 
         For inspection: `forward` never materializes all of them.
         """
         x = self._check(x, mask)
         q, k = self._query_key(x, mask, 0)
-        k = k.repeat_interleave(self.heads // self.kv_heads, dim=2)
-        scores = torch.einsum("bshe,bthe->bhst", q, k) / self.head_dim**0.5
-        hidden = ~self._attention_mask(x.shape[1], 0, mask, x.device)
-        weights: Tensor = scores.masked_fill(hidden, -torch.inf).softmax(dim=-1)
-        return weights
+        return attention_weights(q, k, self._attention_mask(x.shape[1], 0, mask, x.device), self.cap)
 
     def _check(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Check the input; return it with zeros at padding."""
@@ -144,7 +171,22 @@ class Attention(BaseModule):
     def _query_key(self, x: Tensor, mask: Tensor | None, start: StartPosition) -> tuple[Tensor, Tensor]:
         """Return queries (b, s, h, e) and keys (b, s, kv_heads, e), normalized and rotated."""
         q = norm_and_rotate(self._heads(self.q(x)), self.q_norm, self.rotary, mask, start)
+        if self.scale is not None:  # attention itself divides by sqrt(e)
+            q = q * (self.scale * self.head_dim**0.5)
         return q, norm_and_rotate(self._heads(self.k(x)), self.k_norm, self.rotary, mask, start)
+
+    def _value(self, x: Tensor, mask: Tensor | None, values: Tensor | None) -> Tensor:
+        """Return values (b, s, kv_heads, e), with the gated value embeddings added."""
+        v = self._heads(self.v(x))
+        if self.value_gate is None and values is None:
+            return v
+        wanted = (*x.shape[:2], self.kv_heads * self.head_dim)
+        if self.value_gate is None or values is None or values.shape != wanted:
+            got = "none" if values is None else tuple(values.shape)
+            takes = "no value embeddings" if self.value_gate is None else f"value embeddings of shape {wanted}"
+            raise ShapeError(f"this attention takes {takes}, but got {got}\nfix: see its argument value_gate")
+        values = values if mask is None else values.where(mask[:, :, None], 0.0)
+        return torch.addcmul(v, self.value_gate(x)[..., None], self._heads(values))
 
     def _heads(self, flat: Tensor) -> Tensor:
         """(b, s, h*e) -> (b, s, h, e)."""
@@ -193,7 +235,8 @@ class Attention(BaseModule):
     def extra_repr(self) -> str:
         kv_heads = f", kv_heads={self.kv_heads}" if self.kv_heads != self.heads else ""
         window = f", window={self.window}" if self.window is not None else ""
-        return f"heads={self.heads}{kv_heads}, head_dim={self.head_dim}, causal={self.causal}{window}"
+        more = "".join(f", {name}={value}" for name in ("scale", "cap") if (value := getattr(self, name)) is not None)
+        return f"heads={self.heads}{kv_heads}, head_dim={self.head_dim}, causal={self.causal}{window}{more}"
 
 
 def check_heads(width: int, heads: int, kv_heads: int | None, head_dim: int | None) -> tuple[int, int, int]:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 from torch import Tensor, nn
 
@@ -15,7 +16,10 @@ from normscope.blocks.norm.norm_spec import NormSpec, as_norm, build_norm
 from normscope.blocks.residual import MaskedNorm, get_wiring
 from normscope.blocks.rotary import Rotary
 from normscope.blocks.torch_tools import BaseModule, is_fx_proxy
-from normscope.checks import check_config, check_flags, check_positive_int
+from normscope.checks import check_config, check_flags, check_positive_int, check_positive_number, short_repr
+from normscope.errors import ConfigError
+
+Biases = bool | Literal["qkv", "attention", "mlp"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,11 +33,14 @@ class BlockConfig:
 
     Args:
         width: width of the residual stream, d.
-        heads, kv_heads, head_dim, qk_norm, window, causal: see `Attention`.
+        heads, kv_heads, head_dim, qk_norm, window, causal, attention_scale, attention_cap: see `Attention`.
+        window_pattern: which layers have the window: "S" (short, with the window) or "L" (long, without), one letter
+            for each layer and repeated from the start. "SSSL" leaves every fourth layer without.
         hidden, activation: see `MLP`.
         norm: norm used throughout the wiring, for instance "rms" or "b s (g [d])"; None for no norms.
-        wiring: residual wiring: pre, post, sandwich, parallel, single or none.
-        bias: whether the projections have a bias.
+        wiring: residual wiring, by name; see `normscope.blocks.residual`.
+        bias: which projections have a bias: True for all, False for none, "qkv" for those of queries, keys and values,
+            "attention" or "mlp" for those of one branch.
         dropout: dropout probability of each branch.
         init: initialization of the weights, by name.
         depth: number of blocks of the model, on which some initializations depend.
@@ -50,8 +57,11 @@ class BlockConfig:
     wiring: str = "pre"
     qk_norm: NormSpec | str | None = None
     window: int | None = None
+    window_pattern: str = "S"
+    attention_scale: float | None = None
+    attention_cap: float | None = None
     causal: bool = True
-    bias: bool = False
+    bias: Biases = False
     dropout: float = 0.0
     init: str = "glorot-truncated"
     depth: int = 1
@@ -60,10 +70,18 @@ class BlockConfig:
     def __post_init__(self) -> None:
         heads, kv_heads, head_dim = self.head_sizes
         check_positive_int(depth=self.depth)
-        check_flags(causal=self.causal, bias=self.bias, allow_future_leak=self.allow_future_leak)
+        check_flags(causal=self.causal, allow_future_leak=self.allow_future_leak)
+        if not isinstance(self.bias, bool) and self.bias not in ("qkv", "attention", "mlp"):
+            raise ConfigError(f"bias={short_repr(self.bias)} must be True, False, qkv, attention or mlp")
         for name in ("hidden", "window"):
             if getattr(self, name) is not None:
                 check_positive_int(**{name: getattr(self, name)})
+        for name in ("attention_scale", "attention_cap"):
+            if getattr(self, name) is not None:
+                check_positive_number(**{name: getattr(self, name)})
+        check_pattern("window_pattern", self.window_pattern, "SL")
+        if self.window is None and self.window_pattern != "S":
+            raise ConfigError(f"window_pattern={self.window_pattern!r} requires a window\nfix: set window")
         get_activation(self.activation)
         get_wiring(self.wiring)
         get_initialization(self.init)
@@ -82,6 +100,10 @@ class BlockConfig:
         """The hidden size of the MLP, with the default filled in."""
         return default_hidden(self.width, self.activation) if self.hidden is None else self.hidden
 
+    def window_of(self, layer: int) -> int | None:
+        """The sliding window of a layer; None for no window."""
+        return self.window if self.window_pattern[layer % len(self.window_pattern)] == "S" else None
+
     def _check_norm(self, name: str, sizes: tuple[int, ...]) -> None:
         """Convert the norm to a `NormSpec` and check that it fits inputs of shape (b, s, *sizes)."""
         norm = as_norm(getattr(self, name))
@@ -92,7 +114,14 @@ class BlockConfig:
             norm.build((None, None, *sizes), device="meta")
 
 
-_ATTENTION_FIELDS = ("kv_heads", "head_dim", "qk_norm", "window", "causal", "allow_future_leak")
+def check_pattern(name: str, pattern: str, letters: str) -> None:
+    """Check a pattern of one letter for each layer."""
+    if not isinstance(pattern, str) or not pattern or set(pattern) - set(letters):
+        wanted = " and ".join(letters)
+        raise ConfigError(f"{name}={short_repr(pattern)} must consist of the letters {wanted}, one for each layer")
+
+
+_ATTENTION_FIELDS = ("kv_heads", "head_dim", "qk_norm", "attention_scale", "attention_cap", "causal")
 
 
 class Block(BaseModule):
@@ -107,11 +136,13 @@ class Block(BaseModule):
         That of the norms, by default `... [d]`: each token separately.
 
     Shapes:
-        x: (b, s, width). y: same as x. mask: (b, s), True at real tokens.
+        x: (b, s, width). y: same as x. mask: (b, s), True at real tokens. values: see `Attention`.
 
     Args:
         config: configuration of the block.
         rotary: rotary position embedding of the attention.
+        layer: index of the block in its model, on which `window_pattern` depends.
+        value_gate: whether the attention takes value embeddings.
 
     Example:
         >>> import torch
@@ -124,24 +155,44 @@ class Block(BaseModule):
         Transformer Architecture".
     """
 
-    def __init__(self, config: BlockConfig, rotary: Rotary | None = None) -> None:
+    def __init__(
+        self, config: BlockConfig, rotary: Rotary | None = None, layer: int = 0, *, value_gate: bool = False
+    ) -> None:
         super().__init__()
         check_config(config, BlockConfig, "a Block")
         self.wiring = get_wiring(config.wiring)
         own = {name: getattr(config, name) for name in _ATTENTION_FIELDS}
-        shared = {name: getattr(config, name) for name in ("bias", "dropout", "init", "depth")}
-        role = self.wiring.role
-        self.attention = Attention(config.width, config.heads, rotary=rotary, role=role("attention"), **own, **shared)
-        self.mlp = MLP(config.width, config.hidden, config.activation, role=role("mlp"), **shared)
+        shared = {name: getattr(config, name) for name in ("dropout", "init", "depth")}
+        self.attention = Attention(
+            config.width,
+            config.heads,
+            rotary=rotary,
+            window=config.window_of(layer),
+            value_gate=value_gate,
+            bias="qkv" if config.bias == "qkv" else config.bias in (True, "attention"),
+            role=self.wiring.role("attention"),
+            allow_future_leak=config.allow_future_leak,
+            **own,
+            **shared,
+        )
+        mlp_bias = config.bias in (True, "mlp")
+        role = self.wiring.role("mlp")
+        self.mlp = MLP(config.width, config.hidden, config.activation, bias=mlp_bias, role=role, **shared)
         norm, shape = as_norm(config.norm), (None, None, config.width)
         self.norms = nn.ModuleList(build_norm(norm, shape) for _ in range(self.wiring.norms))
 
-    def forward(self, x: Tensor, mask: Tensor | None = None, cache: LayerCache | None = None) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        mask: Tensor | None = None,
+        cache: LayerCache | None = None,
+        values: Tensor | None = None,
+    ) -> Tensor:
         if is_fx_proxy(x):
-            return self._fx_call(x, mask, cache)
+            return self._fx_call(x, mask, cache, values)
         check_stream(x, "a block")
         check_mask(mask, x, x.shape[:2])
-        attention = partial(self.attention, mask=mask, cache=cache)
+        attention = partial(self.attention, mask=mask, cache=cache, values=values)
         return self.wiring.join(x, attention, self.mlp, [MaskedNorm(norm, mask) for norm in self.norms])
 
     def extra_repr(self) -> str:

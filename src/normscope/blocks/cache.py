@@ -187,9 +187,22 @@ class KVCache:
     ((4, 6), torch.Size([2, 1, 65]))
     """
 
-    def __init__(self, layers: int, batch: int, heads: int, capacity: int, head_dim: int, like: Tensor) -> None:
+    def __init__(
+        self,
+        layers: int,
+        batch: int,
+        heads: int,
+        capacity: int,
+        head_dim: int,
+        like: Tensor,
+        *,
+        keeps_tokens: bool = False,
+    ) -> None:
         check_positive_int(layers=layers)
         self.layers = [LayerCache(batch, heads, capacity, head_dim, like) for _ in range(layers)]
+        # The ids of the cached tokens (b, capacity), for a model whose first layer reads the token before.
+        with torch.inference_mode(False):  # see _aligned_zeros
+            self.tokens = torch.zeros(batch, capacity, dtype=torch.long, device=like.device) if keeps_tokens else None
 
     @property
     def batch(self) -> int:
@@ -223,20 +236,39 @@ class KVCache:
 
     def row(self, index: int) -> "KVCache":
         """Return a view of one row, as a cache for a batch of one. Writing to it writes to this cache."""
-        return self._of([layer.row(index) for layer in self.layers])
+        tokens = None if self.tokens is None else self.tokens[index : index + 1]
+        return self._of([layer.row(index) for layer in self.layers], tokens)
 
     def select(self, rows: Sequence[int]) -> "KVCache":
         """Return a new cache with copies of the given rows, in this order; rows may be dropped or repeated."""
-        return self._of([layer.select(rows) for layer in self.layers])
+        layers = [layer.select(rows) for layer in self.layers]
+        return self._of(layers, None if self.tokens is None else self.tokens[list(rows)])
 
     def truncate(self, length: int) -> None:
         """Keep the first `length` tokens of every row. For a single row: `cache.row(i).truncate(length)`."""
         for layer in self.layers:
             layer.truncate(length)
 
-    def _of(self, layers: list[LayerCache]) -> "KVCache":
+    def last_token(self) -> Tensor:
+        """The id of the last token of each row, (b, 1); any id for an empty row."""
+        assert self.tokens is not None, "the cache keeps no tokens"
+        last = torch.tensor([max(0, length - 1) for length in self.lengths], device=self.tokens.device)
+        return self.tokens.gather(1, last[:, None])
+
+    def keep(self, tokens: Tensor) -> None:
+        """Keep the ids of new tokens (b, s), before their keys and values are appended."""
+        assert self.tokens is not None, "the cache keeps no tokens"
+        if tokens.shape[0] != self.batch:
+            raise CacheError(
+                f"the cache has {self.batch} rows, but got {tokens.shape[0]}; make one cache for each batch"
+            )
+        for kept, start, new in zip(self.tokens, self.lengths, tokens, strict=True):
+            room = kept[start : start + len(new)]  # the layers raise an error if it is too small
+            room.copy_(new[: len(room)])
+
+    def _of(self, layers: list[LayerCache], tokens: Tensor | None) -> "KVCache":
         other = copy.copy(self)
-        other.layers = layers
+        other.layers, other.tokens = layers, tokens
         return other
 
 

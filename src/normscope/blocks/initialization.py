@@ -1,8 +1,9 @@
 """Weight initializations, by name.
 
-An initialization depends on the role of a weight: an `input` projection reads the residual stream, a `residual`
-projection writes to it, the `head` computes the logits, an `embedding` maps tokens to vectors, a `position` embedding
-maps positions to vectors, and a `tied` weight is both embedding and head.
+An initialization depends on the role of a weight: an `input` projection reads the residual stream, a `hidden` one does
+so in an MLP, a `residual` projection writes to the stream, the `head` computes the logits, an `embedding` maps tokens
+to vectors, a `value` embedding maps them to values of attention, a `position` embedding maps positions to vectors, and
+a `tied` weight is both embedding and head.
 """
 
 import dataclasses
@@ -19,24 +20,28 @@ from normscope.blocks.checks import check_tensor, lookup
 from normscope.checks import check_positive_int, check_positive_number, is_number
 from normscope.errors import ArgumentTypeError, ConfigError, DtypeError, ShapeError
 
-Role = Literal["input", "residual", "head", "embedding", "position", "tied"]
+Role = Literal["input", "hidden", "residual", "head", "embedding", "value", "position", "tied"]
+
+_TABLES = ("embedding", "value", "position")
 
 
 @dataclass(frozen=True)
 class Initialization:
-    """A normal initialization whose standard deviation depends on role, fan-in, fan-out and depth.
+    """A random initialization whose standard deviation depends on role, fan-in, fan-out and depth.
 
     Args:
         name: name in configs.
         std: (role, fan_in, fan_out, depth) -> standard deviation; 0 gives zeros.
         truncate_at: truncate the normal at this many standard deviations; None for no truncation.
         corrected: widen the normal so that the standard deviation is `std` after truncation.
+        uniform: roles that are uniform instead of normal, with the same standard deviation.
     """
 
     name: str
     std: Callable[[Role, int, int, int], float]
     truncate_at: float | None = None
     corrected: bool = False
+    uniform: tuple[Role, ...] = ()
 
     def __post_init__(self) -> None:
         if not callable(self.std):
@@ -50,7 +55,10 @@ class Initialization:
         if self.truncate_at is not None and self.corrected:
             std /= truncated_normal_std(self.truncate_at)
         with torch.no_grad():
-            _fill_truncated_normal_(weight, std, self.truncate_at)
+            if role in self.uniform:
+                weight.uniform_(-math.sqrt(3) * std, math.sqrt(3) * std)
+            else:
+                _fill_truncated_normal_(weight, std, self.truncate_at)
 
     def _compute_std(self, weight: Tensor, role: Role, depth: int) -> float:
         check_tensor(weight, "an initialization")
@@ -123,7 +131,7 @@ def _glorot(role: Role, fan_in: int, fan_out: int, depth: int) -> float:
     """Variance 2 / (fan_in + fan_out), a compromise between forward and backward variance. Glorot, Bengio 2010."""
     if role == "tied":  # the head reads a normalized stream of norm sqrt(width): logits have unit variance
         return 1 / math.sqrt(fan_in)
-    return 1.0 if role in ("embedding", "position") else math.sqrt(2 / (fan_in + fan_out))
+    return 1.0 if role in _TABLES else math.sqrt(2 / (fan_in + fan_out))
 
 
 def _gpt2(role: Role, fan_in: int, fan_out: int, depth: int) -> float:
@@ -133,7 +141,7 @@ def _gpt2(role: Role, fan_in: int, fan_out: int, depth: int) -> float:
 
 def _nanochat(role: Role, fan_in: int, fan_out: int, depth: int) -> float:
     """Fan-aware, with residual projections and head at zero: blocks start as the identity, the loss at ln V."""
-    if role in ("embedding", "position"):
+    if role in _TABLES:
         return 1.0
     if role == "tied":  # at initialization the head reads the token's own row, whose logit is std * width
         return 1 / fan_in
@@ -142,13 +150,22 @@ def _nanochat(role: Role, fan_in: int, fan_out: int, depth: int) -> float:
     return min(1.0, math.sqrt(fan_out / fan_in)) / math.sqrt(fan_in)
 
 
+def _nanochat_2026_07(role: Role, fan_in: int, fan_out: int, depth: int) -> float:
+    """As nanochat's, with smaller embeddings and MLPs and a head slightly off zero."""
+    scales: Mapping[Role, float] = {"embedding": 0.8, "position": 0.8, "hidden": 0.4 / math.sqrt(fan_in), "head": 0.001}
+    if role in ("input", "value"):
+        return 1 / math.sqrt(fan_in)
+    return scales[role] if role in scales else _nanochat(role, fan_in, fan_out, depth)
+
+
 GLOROT_TRUNCATED = Initialization("glorot-truncated", _glorot, truncate_at=3.0)
 GLOROT_CORRECTED = dataclasses.replace(GLOROT_TRUNCATED, name="glorot-corrected", corrected=True)
 GPT2 = Initialization("gpt2", _gpt2)
 NANOCHAT = Initialization("nanochat", _nanochat)
+NANOCHAT_2026_07 = Initialization("nanochat-2026-07", _nanochat_2026_07, uniform=("input", "hidden", "value"))
 
 INITIALIZATIONS: Mapping[str, Initialization] = {
-    init.name: init for init in (GLOROT_TRUNCATED, GLOROT_CORRECTED, GPT2, NANOCHAT)
+    init.name: init for init in (GLOROT_TRUNCATED, GLOROT_CORRECTED, GPT2, NANOCHAT, NANOCHAT_2026_07)
 }
 
 

@@ -73,8 +73,8 @@ class MLP(BaseModule):
         hidden = default_hidden(width, activation) if hidden is None else hidden
         check_positive_int(width=width, hidden=hidden)
         check_flags(bias=bias)
-        self.up = Linear(width, hidden, bias, init=init)
-        self.gate = Linear(width, hidden, bias, init=init) if self.activation.gated else None
+        self.up = Linear(width, hidden, bias, init=init, role="hidden")
+        self.gate = Linear(width, hidden, bias, init=init, role="hidden") if self.activation.gated else None
         self.down = Linear(hidden, width, bias, init=init, role=role, depth=depth)
         self.dropout = nn.Dropout(check_dropout(dropout))
 

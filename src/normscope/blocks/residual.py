@@ -78,6 +78,15 @@ def _parallel(x: Tensor, attention: Sublayer, mlp: Sublayer, norms: Sequence[Mas
     return x + attention(normed) + mlp(normed)
 
 
+def _parallel_2(x: Tensor, attention: Sublayer, mlp: Sublayer, norms: Sequence[MaskedNorm]) -> Tensor:
+    return x + attention(norms[0](x)) + mlp(norms[1](x))
+
+
+def _branch(x: Tensor, attention: Sublayer, mlp: Sublayer, norms: Sequence[MaskedNorm]) -> Tensor:
+    x = x + norms[0](attention(x))
+    return x + norms[1](mlp(x))
+
+
 def _single(x: Tensor, attention: Sublayer, mlp: Sublayer, norms: Sequence[MaskedNorm]) -> Tensor:
     return x + mlp(attention(norms[0](x)))
 
@@ -97,6 +106,10 @@ WIRINGS: Mapping[str, Wiring] = {
         Wiring("sandwich", "x = x + N2(A(N1 x));  x = x + N4(M(N3 x))", 4, _sandwich),
         # Wang and Komatsuzaki 2021, GPT-J; PaLM.
         Wiring("parallel", "x = x + A(N1 x) + M(N1 x)", 1, _parallel),
+        # Black et al. 2022, "GPT-NeoX-20B"; Pythia.
+        Wiring("parallel-2", "x = x + A(N1 x) + M(N2 x)", 2, _parallel_2),
+        # Liu et al. 2022, "Swin Transformer V2"; OLMo 2.
+        Wiring("branch", "x = x + N1(A(x));  x = x + N2(M(x))", 2, _branch),
         # One residual connection around both branches, for experiments.
         Wiring("single", "x = x + M(A(N1 x))", 1, _single, residual_branches=("mlp",)),
         # No residual connections, for experiments.

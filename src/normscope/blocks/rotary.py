@@ -1,15 +1,17 @@
 """Rotary position embedding (RoPE)."""
 
-import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from numbers import Integral
-from typing import Self
+from typing import NamedTuple, Self
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from normscope.blocks.cache import StartPosition, max_start, position_ids
 from normscope.blocks.checks import check_tensor
+from normscope.blocks.rotary_scaling import RotaryScaling
 from normscope.blocks.torch_tools import BaseModule, is_fx_proxy
 from normscope.checks import check_positive_int, check_positive_number
 from normscope.errors import ArgumentTypeError, ConfigError, DtypeError, ShapeError
@@ -38,6 +40,9 @@ class Rotary(BaseModule):
         head_dim: size of a head; must be even.
         context: number of positions.
         base: base of the frequencies; larger values give slower rotations.
+        rotary_dim: number of features of a head that are rotated; None for all. With fewer, pair i of a head, its
+            features i and i + head_dim / 2, is rotated if i < rotary_dim / 2.
+        scaling: change of the frequencies for contexts longer than in pretraining.
 
     Example:
         >>> import torch
@@ -54,10 +59,20 @@ class Rotary(BaseModule):
     cos: Tensor
     sin: Tensor
 
-    def __init__(self, head_dim: int, context: int, base: float = 10000.0) -> None:
+    def __init__(
+        self,
+        head_dim: int,
+        context: int,
+        base: float = 10000.0,
+        *,
+        rotary_dim: int | None = None,
+        scaling: RotaryScaling | None = None,
+    ) -> None:
         super().__init__()
-        check_rotary(head_dim, context, base)
-        self.head_dim, self.context, self.base = head_dim, context, base
+        check_rotary(head_dim, context, base, rotary_dim)
+        self.head_dim, self.context, self.base, self.scaling = head_dim, context, base, scaling
+        self.rotary_dim = head_dim if rotary_dim is None else rotary_dim
+        self._tables_of: tuple[Rotary, ...] = ()  # a tuple, so that it is not registered as a submodule
         # Not saved with the weights: they are computed from the arguments.
         dtype = torch.promote_types(torch.get_default_dtype(), torch.float32)
         self.register_buffer("cos", torch.empty(context, 1, head_dim // 2, dtype=dtype), persistent=False)
@@ -69,9 +84,11 @@ class Rotary(BaseModule):
         """Compute the cos and sin tables."""
         if self.cos.is_meta:
             return
-        half = self.head_dim // 2
+        half = self.rotary_dim // 2
         # In float64 on the CPU, whatever the device: at position 100,000 float32 loses two digits of the angle.
         speed = self.base ** (-torch.arange(half, dtype=torch.float64, device="cpu") / half)
+        speed = speed if self.scaling is None else self.scaling.scale(speed)
+        speed = F.pad(speed, (0, (self.head_dim - self.rotary_dim) // 2))  # the other pairs are rotated by zero
         place = torch.arange(self.context, dtype=torch.float64, device="cpu")
         angle = place[:, None, None] * speed  # position, 1 (heads), half
         self.cos.copy_(angle.cos())
@@ -83,12 +100,20 @@ class Rotary(BaseModule):
         dtype = torch.promote_types(wanted.dtype, torch.float32)
         if dtype == self.cos.dtype and not self.cos.is_meta:
             self.cos, self.sin = self.cos.to(wanted.device), self.sin.to(wanted.device)
-        else:
+        elif not self._share_tables(dtype, wanted.device):
             shape = self.cos.shape
             self.cos = torch.empty(shape, dtype=dtype, device=wanted.device)
             self.sin = torch.empty(shape, dtype=dtype, device=wanted.device)
             self.reset_parameters()
         return self
+
+    def _share_tables(self, dtype: torch.dtype, device: torch.device) -> bool:
+        """Take the tables of the layer to share them with; False if it has none of this dtype and device."""
+        for other in self._tables_of:
+            if (other.cos.dtype, other.cos.device) == (dtype, device):
+                self.cos, self.sin = other.cos.detach(), other.sin.detach()
+                return True
+        return False
 
     def forward(self, x: Tensor, start: StartPosition) -> Tensor:
         if is_fx_proxy(x):
@@ -112,7 +137,8 @@ class Rotary(BaseModule):
         if x.dim() != 4 or x.shape[-1] != self.head_dim:
             raise ShapeError(f"{self} takes (batch, tokens, heads, {self.head_dim}), but got shape {tuple(x.shape)}")
         if self.cos.is_meta and not x.is_meta:  # load_state_dict(assign=True) gives weights to a model, but no tables
-            self.to_empty(device=x.device)
+            for rotary in (*self._tables_of, self):
+                rotary.to_empty(device=x.device)
         stop = max_start(starts) + x.shape[1]
         if min(starts) < 0 or stop > self.context:
             wrong = min(starts) if min(starts) < 0 else stop - 1
@@ -125,27 +151,48 @@ class Rotary(BaseModule):
         return self.cos[place], self.sin[place]
 
     def extra_repr(self) -> str:
-        return f"head_dim={self.head_dim}, context={self.context}, base={self.base}"
+        part = "" if self.rotary_dim == self.head_dim else f", rotary_dim={self.rotary_dim}"
+        scaling = "" if self.scaling is None else f", scaling={self.scaling.kind}"
+        return f"head_dim={self.head_dim}, context={self.context}, base={self.base}{part}{scaling}"
 
 
-def rotary_for_layers(layers: int, head_dim: int, context: int, base: float) -> list[Rotary]:
-    """Return a `Rotary` for each layer; their tables share memory until the model is converted.
+class Frequencies(NamedTuple):
+    """What the frequencies of a layer's rotary embedding depend on."""
+
+    base: float
+    scaling: RotaryScaling | None = None
+
+
+def rotary_for_layers(
+    layers: Sequence[Frequencies | None], head_dim: int, context: int, rotary_dim: int | None = None
+) -> list[Rotary | None]:
+    """Return a `Rotary` for each layer, None for None. Equal tables share memory.
 
     A single shared module would have its buffers listed once per layer, and torch.func.functional_call, which swaps
     tensors by name, would get several values for one tensor.
     """
-    first = Rotary(head_dim, context, base)
-    found = [first]
-    for _ in range(layers - 1):
-        other = copy.deepcopy(first)
-        other.cos, other.sin = first.cos.detach(), first.sin.detach()
-        found.append(other)
+    found: list[Rotary | None] = []
+    for i, layer in enumerate(layers):
+        first = found[layers.index(layer)] if layer in layers[:i] else None
+        if layer is None:
+            found.append(None)
+            continue
+        with nullcontext() if first is None else torch.device("meta"):
+            rotary = Rotary(head_dim, context, layer.base, rotary_dim=rotary_dim, scaling=layer.scaling)
+        if first is not None:
+            rotary._tables_of = (first,)
+            rotary._share_tables(first.cos.dtype, first.cos.device)
+        found.append(rotary)
     return found
 
 
-def check_rotary(head_dim: int, context: int, base: float) -> None:
+def check_rotary(head_dim: int, context: int, base: float, rotary_dim: int | None = None) -> None:
     """Check the arguments of a rotary embedding."""
     check_positive_int(head_dim=head_dim, context=context)
     check_positive_number(rotary_base=base)
     if head_dim % 2:
         raise ConfigError(f"head_dim={head_dim} must be even: a rotary embedding rotates pairs of features")
+    if rotary_dim is not None:
+        check_positive_int(rotary_dim=rotary_dim)
+        if rotary_dim % 2 or rotary_dim > head_dim:
+            raise ConfigError(f"rotary_dim={rotary_dim} must be even and at most head_dim={head_dim}")

@@ -44,8 +44,8 @@ def main(arguments: Sequence[str]) -> None:
     command = read_arguments(Chat, "chat", arguments)
     from normscope.runs.sample import chat
 
-    print_checkpoint_notice(command.run)
-    conversation = chat(command.run, checkpoint=command.checkpoint, config=command.config())
+    print_checkpoint_notice(command.source)
+    conversation = chat(command.source, checkpoint=command.checkpoint, config=command.config())
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")  # invalid UTF-8 becomes '?', not a traceback
     print(GREETING)

@@ -36,7 +36,7 @@ class VariantOptions:
     """relu2, relu, gelu, gelu-tanh, silu, swiglu, reglu, geglu."""
 
     init: Listed = None
-    """glorot-truncated, glorot-corrected, gpt2, nanochat."""
+    """glorot-truncated, glorot-corrected, gpt2, nanochat, nanochat-2026-07."""
 
     positions: Listed = None
     """learned, rotary, none."""
@@ -65,7 +65,7 @@ class Compare:
     """
 
     preset: Str = "llama"
-    """Preset that all variants are based on: gpt2, nanochat or llama."""
+    """Preset that all variants are based on: gpt2, nanochat, nanochat-2026-07 or llama."""
 
     lr: Annotated[str, tyro.conf.arg(metavar="auto|X,...")] = AUTO
     """Learning rates to try; auto tries 0.001, 0.003, 0.01 and 0.03, then one more near or beyond the best."""

@@ -62,8 +62,6 @@ def command_type(name: str) -> Any:
         return _choices((word, kind) for word, (kind, _) in module.SUBCOMMANDS.items())
     if name == "explain":
         return _with_words(module.Explain, ((topic, module.Explain) for topic in FILES))
-    if name == "xray":
-        return _with_words(module.XrayCommand, [("diff", module.XrayDiffCommand)])
     if name == "completion":
         return _choices((shell, _Nothing) for shell in ("bash", "zsh", "fish"))
     return getattr(module, name.capitalize())

@@ -34,7 +34,7 @@ class Doctor:
     """Number of blocks."""
 
     preset: opt.OptionalStr = None
-    """Model preset: nanochat, gpt2 or llama."""
+    """Model preset: nanochat, nanochat-2026-07, gpt2 or llama."""
 
     context: opt.OptionalInt = None
     """Context length in tokens."""

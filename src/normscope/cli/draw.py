@@ -58,7 +58,7 @@ class DrawBlock:
     """
 
     preset: opt.Str = "nanochat"
-    """Preset: nanochat, gpt2, llama, encoder or vit."""
+    """Preset: nanochat, nanochat-2026-07, gpt2, llama, encoder or vit."""
 
     shape: Annotated[str, tyro.conf.arg(metavar="B,S,D")] = "8,1024,768"
     """Input shape: batch, sequence length, width."""
@@ -80,8 +80,8 @@ class DrawModel:
     Examples: normscope draw model --preset gpt2, normscope draw model runs/stories
     """
 
-    folder: Annotated[tyro.conf.Positional[Path | None], opt.option("[FOLDER]")] = None
-    """Run folder, or folder of a Hugging Face checkpoint (GPT-2 or Llama)."""
+    source: Annotated[tyro.conf.Positional[Path | None], opt.option("[SOURCE]")] = None
+    """Run folder, Hugging Face folder, a checkpoint of another tool (see docs/import.md), or a preset."""
 
     preset: opt.OptionalStr = None
     """Preset: nanochat (default), gpt2, llama, encoder, vit or convnet."""
@@ -125,14 +125,12 @@ def _model(command: DrawModel) -> None:
 
     settings = _settings(command)
     shape = None if command.shape is None else _shape(command.shape)
-    if command.folder is None:
+    if command.source is None:
         drawing = draw_preset(command.preset or "nanochat", shape, settings, command.expand)
     elif command.preset is not None:
-        raise ConfigError(
-            f"the folder {command.folder} cannot be used with --preset {command.preset}\nfix: remove one of them"
-        )
+        raise ConfigError(f"{command.source} cannot be used with --preset {command.preset}\nfix: remove one of them")
     else:
-        drawing = draw_target(str(command.folder), shape, settings, command.expand)
+        drawing = draw_target(str(command.source), shape, settings, command.expand)
     _show(command.svg, partial(getattr, drawing))
 
 

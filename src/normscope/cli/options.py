@@ -40,6 +40,7 @@ Float = Annotated[float, tyro.conf.arg(metavar="X")]
 Str = Annotated[str, tyro.conf.arg(metavar="NAME")]
 Folder = Annotated[Path, tyro.conf.arg(metavar="FOLDER")]
 RunFolder = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+Source = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="SOURCE")]
 Checkpoint = Annotated[str, tyro.conf.arg(metavar="STEP")]
 
 

@@ -17,11 +17,11 @@ from normscope.generate.config import GenerationConfig, WeightFormat
 class GenerationOptions:
     """The model, and how to sample from it: also the options of `chat`."""
 
-    run: opt.RunFolder
-    """Run folder."""
+    source: opt.Source
+    """Run folder, Hugging Face folder, or a checkpoint of another tool (see docs/import.md)."""
 
     checkpoint: opt.Checkpoint = "best"
-    """Checkpoint: best, last or a step number."""
+    """Checkpoint of a run: best, last or a step number."""
 
     max_new_tokens: Annotated[int, tyro.conf.arg(metavar="N", aliases=["--tokens"])] = 256
     """Maximum number of tokens to generate."""
@@ -85,7 +85,7 @@ def main(arguments: Sequence[str]) -> None:
     from normscope.runs.sample import sample
 
     prompts = command.prompt or ("",)
-    print_checkpoint_notice(command.run)
+    print_checkpoint_notice(command.source)
     is_single = len(prompts) == command.samples == 1 and not command.json
     display = StreamDisplay()
     shown: list[str] = []
@@ -98,7 +98,7 @@ def main(arguments: Sequence[str]) -> None:
 
     try:
         texts = sample(
-            command.run,
+            command.source,
             prompts,
             checkpoint=command.checkpoint,
             allow_special=command.allow_special,
@@ -123,10 +123,12 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def print_checkpoint_notice(run: Path) -> None:
-    """Print a note if an incomplete checkpoint is ignored."""
-    from normscope.runs.run import Run
+    """Print a note if an incomplete checkpoint of a run is ignored."""
+    from normscope.runs.run import Run, is_run
     from normscope.runs.sample import unfinished_checkpoint_notice
 
+    if not is_run(run):  # a checkpoint of another tool
+        return
     notice = unfinished_checkpoint_notice(Run.open(run))
     if notice is not None:
         print(f"note: {notice}", file=sys.stderr)

@@ -61,7 +61,7 @@ class ModelOptions(ModelSizeOptions):
     """Model architecture. Defaults come from the recipe and --depth."""
 
     preset: opt.OptionalStr = None
-    """Model preset: nanochat, gpt2 or llama."""
+    """Model preset: nanochat, nanochat-2026-07, gpt2 or llama."""
 
 
 @dataclass(frozen=True)

@@ -38,15 +38,17 @@ class _PartWriter:
         self._file = file
         self._digest = hashlib.sha256()
         self._dtype = tokenizer.dtype.newbyteorder("<")
-        self._eos = np.array([tokenizer.eos_token_id])
+        eos = tokenizer.eos_token_id  # without one, documents follow each other directly
+        self._eos = np.array([] if eos is None else [eos], dtype=self._dtype)
         self._tokens = self._bytes = self._documents = 0
         self._ended = False
 
     def add(self, tokens: Tokens, text: str) -> None:
         """Write tokens; `text` is their text without special tokens."""
         self._bytes += len(text.encode())
-        self._documents += int((tokens == self._eos).sum())  # 0 unless the text may contain special tokens
-        self._ended = bool(len(tokens)) and tokens[-1] == self._eos[0]
+        ends = np.isin(tokens, self._eos)
+        self._documents += int(ends.sum())  # 0 unless the text may contain special tokens
+        self._ended = bool(len(ends)) and bool(ends[-1])
         self._write(tokens)
 
     def end_document(self) -> None:

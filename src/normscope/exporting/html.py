@@ -8,7 +8,7 @@ The page is a template that is built from web/export.html, with the code inside.
 | model     | JSON: facts about the run, the config, the norms, the tokenizer, a table of tensors  |
 | weights   | base64 of the tensors, little-endian, each at an offset that is a multiple of 4      |
 
-`normscope.exporting.read_html` reads such a page.
+`normscope.interop.html_page` reads such a page.
 """
 
 import base64
@@ -17,6 +17,7 @@ import json
 import re
 from collections.abc import Mapping
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,36 +28,38 @@ from normscope._version import __version__
 from normscope.blocks.linear import Embedding, Linear
 from normscope.data.tokenizers import Tokenizer
 from normscope.errors import ConfigError, FileError, NonFiniteError
-from normscope.exporting.html_support import norm_tables, tokenizer_content
+from normscope.exporting.html_support import check_config, norm_tables, tokenizer_content
+from normscope.exporting.model_source import ModelSource
 from normscope.generate.decoder import pack
+from normscope.interop.html_page import PAGE_FORMAT
 from normscope.models.config_json import config_to_json
 from normscope.models.gpt import GPT
 from normscope.render.formatting import format_bytes
-from normscope.runs.report.run_record import number, read_run_record
-from normscope.runs.run import Run
-from normscope.storage.json_files import FileFormat
 
-PAGE_FORMAT = FileFormat(1)
 MAX_WEIGHT_BYTES = 380 * 2**20
 """Browsers limit the length of a string to a little less than 2^29 characters; base64 has 4 for 3 bytes."""
 TEMPLATE_PATH = "studio/static/export.html"
 """Built by `make studio`, with the studio's own page."""
 _PLACES = ("title", "model", "weights")
-_STATISTICS = ("loss", "bits_per_byte")
 
 
-def html_page(run: Run, checkpoint: str | int, weights: str) -> bytes:
-    """Return the page of a run.
+def check_html(source: ModelSource) -> None:
+    """Raise an error if the page is not built, or cannot run the model."""
+    read_template()
+    norm_tables(source.model)
+    tokenizer_content(source.tokenizer)
+
+
+def write_html(source: ModelSource, weights: str, path: Path) -> None:
+    """Write the page of a model.
 
     Args:
-        run: The run.
-        checkpoint: "best", "last", or a saved step.
+        source: The model.
         weights: "int8" or "float32".
+        path: The file.
     """
-    template = read_template()  # first: without it nothing else is needed
-    model, step = run.load_model(checkpoint)
-    content = {"facts": _facts(run, step, model), "prompt": run.config.prompt}
-    return fill_template(template, model, run.tokenizer(), weights, content)
+    content = {"facts": dict(source.facts), "prompt": source.prompt}
+    path.write_bytes(fill_template(read_template(), source.model, source.tokenizer, weights, content))
 
 
 def fill_template(template: bytes, model: GPT, tokenizer: Tokenizer, weights: str, content: Mapping[str, Any]) -> bytes:
@@ -69,6 +72,7 @@ def fill_template(template: bytes, model: GPT, tokenizer: Tokenizer, weights: st
         weights: "int8" or "float32".
         content: Facts about the run, and its prompt.
     """
+    check_config(model.config)
     norms, tokenizer_file = norm_tables(model), tokenizer_content(tokenizer)  # which refuse before anything is packed
     tensors, data = pack_tensors(model, weights)
     filled = {
@@ -110,7 +114,7 @@ def pack_tensors(model: GPT, weights: str) -> tuple[list[dict[str, Any]], bytes]
     bytes of a tensor are followed by the scale of each row. Everything else is float32.
     """
     table, data = [], bytearray()
-    rounded = _rounded(model) if weights == "int8" else set()
+    rounded = int8_names(model) if weights == "int8" else set()
     for name, tensor in model.state_dict().items():
         if not torch.isfinite(tensor).all():
             raise NonFiniteError(f"the weight {name} has NaN or Inf\nfix: export another checkpoint")
@@ -137,7 +141,7 @@ def pack_tensors(model: GPT, weights: str) -> tuple[list[dict[str, Any]], bytes]
     return table, bytes(data)
 
 
-def _rounded(model: GPT) -> set[str]:
+def int8_names(model: GPT) -> set[str]:
     """The names of the tensors that "int8" rounds. By module: a norm's gain can be a matrix too, one row per group."""
     layers = {name for name, module in model.named_modules() if isinstance(module, Linear | Embedding)}
     return {f"{name}.weight" for name in layers - {"position"}}
@@ -149,29 +153,6 @@ def _float32_bytes(tensor: Tensor) -> bytes:
 
 def _aligned(data: bytes) -> bytes:
     return data + bytes(-len(data) % 4)
-
-
-def _facts(run: Run, step: int, model: GPT) -> dict[str, Any]:
-    """What the page says about the run; None where it is unknown."""
-    facts = {
-        "name": run.folder.resolve().name.encode(errors="replace").decode(),
-        "parameters": model.parameter_count(),
-        "step": step,
-        "steps": run.config.train.steps,
-        **dict.fromkeys((*_STATISTICS, "floor")),
-    }
-    if not run.safe_folder.has(run.metrics.name):
-        return facts
-    record = read_run_record(run.folder)
-    measured = [event for event in record.kind("validation") if event["step"] == step]
-    if measured:
-        facts |= {name: _finite(measured[-1].get(name)) for name in _STATISTICS}
-    return facts | {"floor": _finite(record.floor)}
-
-
-def _finite(value: Any) -> float | None:
-    found = number(value)
-    return found if np.isfinite(found) else None
 
 
 def read_template() -> bytes:

@@ -1,8 +1,9 @@
-"""What the exported page supports: norms and tokenizers, as its code needs them. Others are refused by name.
+"""What the exported page supports: configs, norms and tokenizers, as its code needs them. Others are refused by name.
 
-The page runs every `GPTConfig` whose norms are over the features of a single token.
+Norms must be over the features of a single token.
 """
 
+import dataclasses
 import json
 import math
 from typing import Any
@@ -11,13 +12,33 @@ from normscope.blocks.block import Block
 from normscope.blocks.norm.base import Norm
 from normscope.data.tokenizers import ByteTokenizer, CharacterTokenizer, Tokenizer
 from normscope.errors import ConfigError
-from normscope.models.gpt import GPT
+from normscope.models.gpt import GPT, GPTConfig
 from normscope.ops.norm.statistic import RMS, STANDARDIZE
 
 _FLOAT32_EPS = 2.0**-23
+ONLY_DEFAULT = (
+    "attention_cap", "attention_scale", "backout", "embedding_mix", "embedding_scale", "local_rotary_base",
+    "rotary_dim", "rotary_pattern", "rotary_scaling", "smear", "value_embeddings", "window_pattern",
+)  # fmt: skip
+"""Fields of `GPTConfig` that the page does not have."""
+_UNSUPPORTED = {"wiring": ("parallel-2", "branch"), "activation": ("geglu-tanh",)}
 
 
-def norm_tables(model: GPT) -> dict[str, Any]:
+def check_config(config: GPTConfig) -> None:
+    """Refuse a config that the page cannot run."""
+    defaults = {field.name: field.default for field in dataclasses.fields(GPTConfig)}
+    for name in (*ONLY_DEFAULT, *_UNSUPPORTED):
+        value = getattr(config, name)
+        if value != defaults[name] and value in _UNSUPPORTED.get(name, (value,)):
+            raise ConfigError(
+                f"the page cannot run a model with {name}={value!r}\nfix: train another model for the page"
+            )
+
+
+NormTable = dict[str, Any]
+
+
+def norm_tables(model: GPT) -> dict[str, NormTable | None]:
     """Describe the norms of a model for the page: whether they center, eps, and how many values share a statistic.
 
     >>> from normscope.models.presets import nanochat
@@ -36,7 +57,7 @@ def norm_tables(model: GPT) -> dict[str, Any]:
     return {"norm": _norm_table(width_norm, "norm", (model.config.width,)), "qk_norm": qk[0]}
 
 
-def _norm_table(norm: Norm | None, field: str, sizes: tuple[int, ...]) -> dict[str, Any] | None:
+def _norm_table(norm: Norm | None, field: str, sizes: tuple[int, ...]) -> NormTable | None:
     if norm is None:
         return None
     if norm.state is not None:
@@ -64,6 +85,8 @@ def _unsupported(field: str, norm: Norm | None, problem: str) -> ConfigError:
 
 def tokenizer_content(tokenizer: Tokenizer) -> dict[str, Any]:
     """Return the contents of the tokenizer's file, after checking that the page can run it."""
+    if tokenizer.eos_token_id is None:
+        raise _unsupported_tokenizer("a vocabulary without an end-of-text token")
     content: dict[str, Any] = json.loads(tokenizer.to_json())
     if not isinstance(tokenizer, ByteTokenizer | CharacterTokenizer):
         _check_byte_level_bpe(content)

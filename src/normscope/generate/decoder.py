@@ -51,7 +51,7 @@ class DecoderLayout:
         attention, mlp = model.blocks[0].attention, model.blocks[0].mlp
         qk_norm = attention.q_norm
         size = np.zeros(at.MODEL_FIELDS, dtype=np.int64)
-        size[at.LAYERS], size[at.WIDTH], size[at.WINDOW] = config.depth, config.width, config.window or 0
+        size[at.LAYERS], size[at.WIDTH] = config.depth, config.width
         size[at.HEADS], size[at.KV_HEADS], size[at.HEAD_DIM] = config.heads, model.kv_heads, model.head_dim
         size[at.HIDDEN], size[at.VOCABULARY] = mlp.up.out_features, config.vocab_size
         size[at.WEIGHT_FORMAT] = get_args(WeightFormat).index(self.weights)
@@ -67,9 +67,9 @@ class DecoderLayout:
         self._put_norm(size, at.FINAL_NORM, norm)
         head = (model.embedding.weight, None) if model.head is None else (model.head.weight, model.head.bias)
         self._put_matrix(size, at.HEAD, *head)
-        if attention.rotary is not None:
-            size[at.COS], size[at.SIN] = self._address(attention.rotary.cos), self._address(attention.rotary.sin)
-        return size, np.array([_eps(norm), _eps(qk_norm), config.logit_cap or 0.0], dtype=np.float64)
+        scale = model.head_dim**-0.5 if config.attention_scale is None else config.attention_scale
+        fractions = [_eps(norm), _eps(qk_norm), config.logit_cap or 0.0, scale, config.embedding_scale]
+        return size, np.array(fractions, dtype=np.float64)
 
     def _layer(self, block: Any) -> Table:
         at, attention, mlp = self.kernel, block.attention, block.mlp
@@ -84,6 +84,9 @@ class DecoderLayout:
         if attention.q_norm is not None and attention.k_norm is not None:
             self._put_norm(layer, at.Q_NORM, attention.q_norm)
             self._put_norm(layer, at.K_NORM, attention.k_norm)
+        layer[at.WINDOW] = attention.window or 0
+        if attention.rotary is not None:
+            layer[at.COS], layer[at.SIN] = self._address(attention.rotary.cos), self._address(attention.rotary.sin)
         return layer
 
     def _put_norm(self, table: Table, field: int, norm: Any) -> None:

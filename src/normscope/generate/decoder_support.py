@@ -24,8 +24,13 @@ from normscope.models.gpt import GPT, GPTConfig
 from normscope.ops.kernel_mode import select_backend
 from normscope.ops.norm.statistic import Statistic
 
-KERNEL_ACTIVATIONS = {"relu2": 0, "relu": 1, "gelu": 2, "gelu-tanh": 3, "silu": 4, "reglu": 1, "geglu": 2, "swiglu": 4}
+KERNEL_ACTIVATIONS = {
+    "relu2": 0, "relu": 1, "gelu": 2, "gelu-tanh": 3, "silu": 4, "reglu": 1, "geglu": 2,
+    "geglu-tanh": 3, "swiglu": 4,
+}  # fmt: skip
 """The number that `normscope.ops.fused.decode_step` has for each activation, or for the activation of its gate."""
+
+_UNSUPPORTED = ("smear", "embedding_mix", "value_embeddings", "backout")
 
 
 def can_decode(model: nn.Module) -> bool:
@@ -37,6 +42,8 @@ def can_decode(model: nn.Module) -> bool:
         type(model) is GPT
         and model.config.wiring == "pre"
         and model.config.activation in KERNEL_ACTIVATIONS
+        and not any(getattr(model.config, name) for name in _UNSUPPORTED)
+        and model.config.attention_cap is None
         and all(tensor.dtype == torch.float32 and tensor.is_contiguous() for tensor in parameters_and_buffers(model))
         and select_backend(*parameters_and_buffers(model)) == "fused"
         and not autocasts(torch.device("cpu"))
@@ -62,6 +69,9 @@ def _structure(model: GPT) -> dict[str, tuple[object, ...]]:
 
 @lru_cache(maxsize=16)
 def _unmodified_structure(config: GPTConfig) -> dict[str, tuple[object, ...]]:
+    if config.window_pattern != "S" or config.rotary_pattern != "R":
+        with torch.device("meta"):
+            return _structure(GPT(config))
     with torch.device("meta"):  # one block is enough, and faster: all are alike
         found = _structure(GPT(replace(config, depth=1)))
     block = {name.removeprefix("blocks.0"): entry for name, entry in found.items() if name.startswith("blocks.0")}
@@ -79,7 +89,10 @@ def _settings(module: nn.Module) -> object:
         case Block():
             return module.wiring
         case Attention():
-            return module.heads, module.kv_heads, module.head_dim, module.causal, module.window
+            sizes = module.heads, module.kv_heads, module.head_dim
+            return *sizes, module.causal, module.window, module.scale, module.cap
+        case Rotary():
+            return module.base, module.rotary_dim, module.scaling
         case MLP():
             return module.activation.name
         case Embedding():
@@ -97,8 +110,7 @@ def _norms_are_supported(model: GPT) -> bool:
     head_norms = [(norm, heads) for a in attentions for norm, heads in ((a.q_norm, a.heads), (a.k_norm, a.kv_heads))]
     e = attentions[0].head_dim
     return (
-        all(_same_rotary(attention.rotary, attentions[0].rotary) for attention in attentions)
-        and all(_normalizes_last_axis(norm, (1, 1, model.config.width)) for norm in width_norms)
+        all(_normalizes_last_axis(norm, (1, 1, model.config.width)) for norm in width_norms)
         and len({norm_settings(norm) for norm in width_norms}) == 1
         and (
             all(norm is None for norm, _ in head_norms)
@@ -106,14 +118,6 @@ def _norms_are_supported(model: GPT) -> bool:
         )
         and len({norm_settings(norm) for norm, _ in head_norms}) == 1
     )
-
-
-def _same_rotary(rotary: Rotary | None, other: Rotary | None) -> bool:
-    """Whether two layers use equal rotary tables; usually they share the memory."""
-    if rotary is None or other is None:
-        return rotary is other
-    pairs = ((rotary.cos, other.cos), (rotary.sin, other.sin))
-    return all(a.dtype == b.dtype and (a.data_ptr() == b.data_ptr() or torch.equal(a, b)) for a, b in pairs)
 
 
 def norm_settings(norm: nn.Module | None) -> tuple[Statistic, float | None] | None:

@@ -48,9 +48,10 @@ class TextGeneration:
     """
 
     def __init__(self, model: GPT, tokenizer: Tokenizer, prompts: Sequence[TokenIds], config: GenerationConfig) -> None:
-        end, vocabulary = tokenizer.eos_token_id, tokenizer.vocab_size  # the model's may be padded to a larger one
-        starts = [prompt if len(prompt) else [end] for prompt in prompts]
-        self.generation = Generation(model, starts, config, stop_tokens=(end,), vocabulary=vocabulary)
+        starts = [prompt if len(prompt) else [tokenizer.start_token_id] for prompt in prompts]
+        stop = () if tokenizer.eos_token_id is None else (tokenizer.eos_token_id,)
+        # The model's vocabulary may be padded to a larger one.
+        self.generation = Generation(model, starts, config, stop_tokens=stop, vocabulary=tokenizer.vocab_size)
         sequences = self.generation.sequences
         self.texts = ["" for _ in sequences]
         self._streams = [tokenizer.stream(after=sequence.tokens) for sequence in sequences]

@@ -3,19 +3,11 @@
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
-from typing import Any
 
 from normscope.checks import MAX_SIZE, is_integer, short_repr
-from normscope.errors import ConfigError, FileError, NormscopeError
-from normscope.storage.json_files import read_json
+from normscope.errors import ConfigError
 
 Shape = tuple[int, ...]
-
-
-def is_huggingface(folder: Path, *, error: type[NormscopeError] = FileError, fix: str = "") -> bool:
-    """Whether the config.json of a folder is of a Hugging Face checkpoint; raises if it cannot be read."""
-    return "model_type" in read_json(folder / "config.json", dict[str, Any], fix=fix, error=error)
 
 
 def check_model_settings(model: object, **given_elsewhere: str) -> None:

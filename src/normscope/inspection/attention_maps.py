@@ -34,16 +34,17 @@ def attention_maps(model: GPT, tokens: Tensor, *, mask: Tensor | None = None) ->
     check_model(model)
     maps: list[Tensor] = []
 
-    def attend(attention: Attention, x: Tensor) -> Tensor:
+    def attend(attention: Attention, values: Tensor | None, x: Tensor) -> Tensor:
         maps.append(attention.attention_weights(x, mask))
-        y: Tensor = attention(x, mask=mask)
+        y: Tensor = attention(x, mask=mask, values=values)
         return y
 
     # The wirings take the branches as functions: no hooks, so other threads may use the model at the same time.
+    def run_block(block: Block, x: Tensor, values: Tensor | None) -> Tensor:
+        norms = [MaskedNorm(norm, mask) for norm in block.norms]
+        return block.wiring.join(x, partial(attend, block.attention, values), block.mlp, norms)
+
     with eval_inference_mode(list(model.modules())):
-        x = model.embed(tokens, mask=mask)
-        for block in model.blocks:
-            assert isinstance(block, Block)
-            norms = [MaskedNorm(norm, mask) for norm in block.norms]
-            x = block.wiring.join(x, partial(attend, block.attention), block.mlp, norms)
+        for _ in model.residual_streams(tokens, mask=mask, run_block=run_block):
+            pass
     return torch.stack(maps)

@@ -1,7 +1,6 @@
 """Draw a block or a model by name: a preset, a run or a Hugging Face checkpoint."""
 
 import dataclasses
-import difflib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -13,18 +12,18 @@ from torch import Tensor, nn
 
 from normscope.blocks.block import Block, BlockConfig
 from normscope.blocks.residual import WIRINGS
-from normscope.blocks.rotary import Rotary
+from normscope.blocks.rotary import rotary_for_layers
 from normscope.checks import as_path, check_flags, check_positive_int, did_you_mean, short_repr
 from normscope.drawing.draw_model import Drawing, draw_model
 from normscope.errors import ConfigError, NormscopeError
-from normscope.inspection.arguments import Shape, check_model_settings, check_shape, is_huggingface, preserve_rng
-from normscope.interop.huggingface import load_huggingface
+from normscope.inspection.arguments import Shape, check_model_settings, check_shape
 from normscope.models.convnet import ConvNet, ConvNetConfig
 from normscope.models.encoder import Encoder, EncoderConfig
 from normscope.models.gpt import GPT, GPTConfig
 from normscope.models.presets import PRESETS, preset
 from normscope.models.vit import ViT, ViTConfig
-from normscope.runs.sample import load_run
+from normscope.runs.read_source import find_source
+from normscope.runs.run import Run
 
 AXIS_NAMES = {
     "b": "batch",
@@ -66,7 +65,7 @@ def draw_block(
     """Draw one transformer block, like `normscope draw block`.
 
     Args:
-        preset: nanochat, gpt2, llama, encoder or vit.
+        preset: nanochat, nanochat-2026-07, gpt2, llama, encoder or vit.
         shape: Input shape: batch, sequence length, width.
         model: Model settings by name, such as {"wiring": "sandwich"}.
     """
@@ -85,8 +84,9 @@ def draw_block_of(config: BlockConfig, shape: Shape, name: str) -> Drawing:
     """Draw one block of this config for inputs of this shape; `name` is the model's."""
     with torch.device("meta"):  # a drawing needs only shapes
         rotary = None
-        if isinstance(config, GPTConfig) and config.positions == "rotary":
-            rotary = Rotary(config.head_sizes[2], config.context, config.rotary_base)
+        if isinstance(config, GPTConfig):
+            layers = config.rotary_of_layers(1)
+            (rotary,) = rotary_for_layers(layers, config.head_sizes[2], config.context, config.rotary_dim)
         block = Block(config, rotary).eval()
         x = torch.empty(shape)
     count = sum(parameter.numel() for parameter in block.parameters())
@@ -105,29 +105,24 @@ def draw_target(
     """Draw a model by name, like `normscope draw model`; see `draw_model` for a model in memory.
 
     Args:
-        target: A preset (nanochat, gpt2, llama, encoder, vit, convnet), a run folder or a Hugging Face folder.
+        target: A preset (nanochat, gpt2, llama, encoder, vit, convnet), a run folder, or a file or folder
+            of another tool.
         shape: Input shape: batch and sequence length, or a batch of images.
         model: Settings of a preset by name, such as {"depth": 4}.
         expand: Also draw the inside of attention and MLP.
     """
-    folder, settings = as_path(target, "a model"), {} if model is None else model
+    path, settings = as_path(target, "a model"), {} if model is None else model
     check_model_settings(settings)
-    if str(target) in CONFIGS and not folder.is_dir():
-        return draw_preset(str(target), shape, settings, expand)
+    source = find_source(path, CONFIGS)
+    if source.kind == "preset":
+        return draw_preset(str(path), shape, settings, expand)
     if settings:
         fix = "remove them, or use a preset instead of the folder"
         raise ConfigError(f"the settings of the model in {target} are fixed, but got {', '.join(settings)}\nfix: {fix}")
-    fix = "use a run folder or the folder of a Hugging Face checkpoint"
-    if folder.is_dir() and not (folder / "config.json").exists():
-        raise ConfigError(f"{folder} contains no model: config.json is missing\nfix: {fix}")
-    if not folder.is_dir():
-        what = "is not a folder" if folder.exists() else "does not exist"
-        close = difflib.get_close_matches(str(folder), CONFIGS, n=1, cutoff=0.75)
-        raise ConfigError(f"{folder} {what}\nfix: {f'--preset {close[0]}, or ' if close else ''}{fix}")
-    with preserve_rng():
-        is_theirs = is_huggingface(folder, fix=fix, error=ConfigError)
-        found = load_huggingface(folder) if is_theirs else load_run(folder)[0]
-    return _draw(found.to("meta"), str(folder), shape, expand)
+    config = Run.open(path).config.model if source.read is None else source.read(path).config
+    with torch.device("meta"):  # a drawing needs only shapes
+        found = GPT(config).eval()
+    return _draw(found, str(path), shape, expand)
 
 
 def draw_preset(name: str, shape: Shape | None, settings: Mapping[str, Any], expand: bool) -> Drawing:

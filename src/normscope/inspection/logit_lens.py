@@ -36,9 +36,5 @@ def logit_lens(
     """
     check_model(model)
     with eval_inference_mode(list(model.modules())):
-        x = model.embed(tokens, mask=mask)
-        logits = [model.to_logits(x, mask=mask, last_only=last_only, capped=capped)]
-        for block in model.blocks:
-            x = block(x, mask=mask)
-            logits.append(model.to_logits(x, mask=mask, last_only=last_only, capped=capped))
-    return torch.stack(logits)
+        streams = model.residual_streams(tokens, mask=mask)
+        return torch.stack([model.to_logits(*x, mask=mask, last_only=last_only, capped=capped) for x in streams])

@@ -3,7 +3,7 @@
 import dataclasses
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,11 @@ from normscope.diagnostics.report.page import xray_page
 from normscope.diagnostics.report.terminal import findings_text
 from normscope.errors import ConfigError, FileError, NormscopeError
 from normscope.inspection import xray_targets
-from normscope.inspection.arguments import is_huggingface, preserve_rng
+from normscope.inspection.arguments import preserve_rng
 from normscope.inspection.user_function import is_function, user_code_errors
 from normscope.inspection.xray_config import XrayConfig
 from normscope.models.presets import PRESETS
+from normscope.runs.read_source import Source, find_source
 from normscope.runtime.devices import check_compile
 
 
@@ -70,7 +71,7 @@ def xray_target(target: str | Path, **settings: Any) -> XrayResult:
 def xray_diff(
     one: str | Path, other: str | Path = "", *, tolerance: float | None = None, **settings: Any
 ) -> RecordDiff:
-    """Compare two x-rays module by module, like `normscope xray diff`.
+    """Compare two x-rays module by module.
 
     Args:
         one: A target of `xray_target`.
@@ -105,14 +106,22 @@ def _given_options(config: XrayConfig) -> list[str]:
 
 def _records(target: str | Path, config: XrayConfig, options: Sequence[str]) -> list[XrayRecord]:
     """Load saved x-rays, or take one now. Saved ones accept no options."""
-    path = checks.as_path(target, "a model")
-    saved = sorted(path.glob("step-*.json")) if path.is_dir() else [path] if path.suffix == ".json" else []
+    saved = _saved_xrays(checks.as_path(target, "a model"))
     if not saved:
         with preserve_rng():
             return [take_xray(_load_target(str(target), config), config)]
     if options:
         raise ConfigError(f"{options[0]} has no effect on the saved x-ray {target}\nfix: remove it")
     return [load_record(one) for one in saved]
+
+
+def is_saved_xray(target: str) -> bool:
+    """Whether this is a saved x-ray, or a folder of them."""
+    return bool(_saved_xrays(Path(target)))
+
+
+def _saved_xrays(path: Path) -> list[Path]:
+    return sorted(path.glob("step-*.json")) if path.is_dir() else [path] if path.suffix == ".json" else []
 
 
 def _load_target(target: str, config: XrayConfig) -> xray_targets.XrayTarget:
@@ -123,25 +132,22 @@ def _load_target(target: str, config: XrayConfig) -> xray_targets.XrayTarget:
         raise ConfigError(f"{options[0]} applies only to presets, not to {target}\nfix: remove it")
     if is_function(target):
         return xray_targets.from_function(target, config.seed)
-    path = Path(target)
-    if not path.is_dir():
-        raise _no_target(target)
-    is_theirs = False
-    with suppress(FileError):  # opening the run reports it
-        is_theirs = is_huggingface(path)
-    if is_theirs:
-        return xray_targets.from_huggingface(path, config.seed)
-    return xray_targets.from_run(path, config.checkpoint)
+    source = _find_source(target)
+    if source.kind == "run":
+        return xray_targets.from_run(source.path, config.checkpoint, config.seed)
+    return xray_targets.from_checkpoint(source, config.seed)
 
 
-def _no_target(target: str) -> ConfigError:
-    if Path(target).is_file():
-        fix = "use a function that returns a model and a batch: path/to/file.py:function"
+def _find_source(target: str) -> Source:
+    try:
+        return find_source(target)
+    except FileError as error:
+        problem, _, fix = str(error).rpartition("\nfix: ")
         if target.endswith(".py"):
             fix = f"add the name of a function that returns a model and a batch: {target}:FUNCTION"
-        return ConfigError(f"{target} is a file, not a model\nfix: {fix}")
-    kinds = f"use a run folder, a preset ({', '.join(PRESETS)}), a Hugging Face folder, or package.module:function"
-    return ConfigError(f"no such target: {target!r}\nfix: {checks.did_you_mean(target, [*PRESETS, 'diff'], kinds)}")
+        elif fix.startswith("use "):
+            fix += ", or a function that returns a model and a batch: path/to/file.py:function"
+        raise FileError(f"{problem}\nfix: {fix}") from None
 
 
 def take_xray(target: xray_targets.XrayTarget, config: XrayConfig) -> XrayRecord:

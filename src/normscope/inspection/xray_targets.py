@@ -15,11 +15,12 @@ from normscope.checks import check_seed
 from normscope.data.batches import windows
 from normscope.errors import ConfigError, NormscopeError, WeightsError
 from normscope.inspection.user_function import call_function, check_call
-from normscope.interop.huggingface import load_huggingface
+from normscope.interop.checkpoint import build_model
 from normscope.models.gpt import GPT
 from normscope.models.presets import preset
 from normscope.models.size import MAX_BLOCKS
 from normscope.runs.checksummed_folder import tensor_specs
+from normscope.runs.read_source import Source
 from normscope.runs.run import Run
 from normscope.storage.json_files import read_json
 from normscope.tracing.nested_tensors import tensors_in
@@ -58,9 +59,14 @@ class XrayTarget:
     steps: int | None = None
 
 
-def from_run(folder: Path, checkpoint: str | int) -> XrayTarget:
-    """A checkpoint of a run, on the first batches of its validation data. Only reads the run folder."""
+def from_run(folder: Path, checkpoint: str | int, seed: int = 0) -> XrayTarget:
+    """A checkpoint of a run, on the first batches of its validation data. Only reads the run folder.
+
+    An imported model has no data and runs on random tokens.
+    """
     run = Run.open(folder)
+    if run.config.imported is not None:
+        return _on_random_tokens(str(folder), run.load_model(checkpoint)[0], seed)
     model, done = run.load_model(checkpoint)
     corpus, train = run.corpus(verify=["validation"]), run.config.train
     optimizer = OptimizerGroup(model, train)
@@ -92,16 +98,23 @@ def from_preset(name: str, depth: int | None, settings: Mapping[str, Any], seed:
     return _of_gpt(f"{name} of depth {config.depth}", model, tokens, lambda: optimizer.step(1.0))
 
 
-def from_huggingface(folder: Path, seed: int) -> XrayTarget:
-    """A Hugging Face model folder: loaded as a GPT of normscope if supported, otherwise with transformers."""
+def from_checkpoint(source: Source, seed: int) -> XrayTarget:
+    """A checkpoint of another tool, on random tokens. A Hugging Face folder that is not supported is loaded with
+    transformers."""
+    assert source.read is not None
     try:
-        model = load_huggingface(folder)
+        model = build_model(source.read(source.path))
     except WeightsError as error:
-        if isinstance(error.__cause__, SafetensorError) or not _has_safetensors(folder):
-            raise  # transformers cannot read a damaged or missing file either
-        return _of_transformers(folder, seed, error)
+        is_damaged = isinstance(error.__cause__, SafetensorError)
+        if is_damaged or not source.path.is_dir() or not _has_safetensors(source.path):
+            raise  # transformers cannot read it either
+        return _of_transformers(source.path, seed, error)
+    return _on_random_tokens(str(source.path), model, seed)
+
+
+def _on_random_tokens(label: str, model: GPT, seed: int) -> XrayTarget:
     tokens = _random_tokens(model.config.vocab_size, min(model.config.context, 128), seed)
-    return _of_gpt(str(folder), model, tokens, _adamw_step(model))
+    return _of_gpt(label, model, tokens, _adamw_step(model))
 
 
 def from_function(target: str, seed: int) -> XrayTarget:

@@ -1,47 +1,42 @@
-"""Load Hugging Face checkpoints as normscope GPTs. `normscope.interop.families` has one file per family.
+"""Read Hugging Face checkpoints. `normscope.interop.families` has one file per family.
 
 Reads only JSON and safetensors; transformers is not required.
 """
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-from msgspec import Struct
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
 from normscope.checks import as_path
-from normscope.errors import FileError, NormscopeError, WeightsError
+from normscope.data.tokenizers.load import load_tokenizer
+from normscope.errors import FileError, WeightsError
+from normscope.interop.checkpoint import ExternalCheckpoint, model_from_weights
 from normscope.interop.families import families
-from normscope.interop.family import Settings
-from normscope.models.gpt import GPT, GPTConfig
-from normscope.storage.files import open_regular
-from normscope.storage.json_files import LARGE_FILE_BYTES, read_json
-
-StateDict = Mapping[str, Tensor]
+from normscope.interop.family import Family
+from normscope.interop.files.safetensors_file import INDEX_NAME, SINGLE_NAME, open_sharded
+from normscope.interop.settings import Settings
+from normscope.models.gpt import GPT
+from normscope.storage.files import open_regular, read_limited
+from normscope.storage.json_files import MIB, read_json
 
 _FIX = "download it again, or load it with transformers and call save_pretrained"
+_TEMPLATE_NAME = "chat_template.jinja"
+_MAX_TEMPLATE_BYTES = MIB
 
 
-class _Index(Struct):
-    weight_map: dict[str, str]
-
-
-def load_huggingface(folder: str | Path) -> GPT:
-    """Load the model in a folder with config.json and model.safetensors (or shards), in eval mode.
+def read_huggingface(folder: str | Path) -> ExternalCheckpoint:
+    """Read the model in a folder with config.json, model.safetensors (or shards), and tokenizer.json.
 
     >>> import tempfile
     >>> from transformers import GPT2Config, GPT2LMHeadModel
     >>> tiny = GPT2Config(vocab_size=50, n_positions=8, n_embd=16, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     GPT2LMHeadModel(tiny).save_pretrained(folder)
-    ...     model = load_huggingface(folder)
-    >>> model.config.depth, model.config.activation, model.training
-    (2, 'gelu-tanh', False)
+    ...     checkpoint = read_huggingface(folder)
+    ...     checkpoint.format, checkpoint.config.activation, checkpoint.weights["blocks.1.attention.q.bias"].shape
+    ('Hugging Face gpt2', 'gelu-tanh', torch.Size([16]))
     """
     folder = as_path(folder, "a model's folder")
     if not folder.is_dir():
@@ -50,76 +45,61 @@ def load_huggingface(folder: str | Path) -> GPT:
             f"fix: hf download NAME --local-dir {folder}, or save_pretrained({str(folder)!r}) with transformers"
         )
     settings = read_json(folder / "config.json", dict[str, Any], fix=_FIX, error=WeightsError)
-    weights = {key: value for name in _weight_files(folder) for key, value in _load_weights(folder / name).items()}
-    return gpt_from_huggingface(settings, weights)
+    _refuse_pickles(folder)
+    family = _family(settings)
+    config = family.read_config(settings)
+    weights = family.weights(config, open_sharded(folder))
+    tokenizer = load_tokenizer(folder) if (folder / "tokenizer.json").exists() else None
+    name = f"Hugging Face {family.model_type}"
+    return ExternalCheckpoint(name, folder, config, weights, tokenizer, _chat_template(folder))
 
 
-def _refuse_pickles(folder: Path) -> None:
-    """Refuse weights in pickle files: loading one can run arbitrary code."""
-    pickles = sorted(path.name for path in folder.iterdir() if path.suffix in (".bin", ".pt", ".pth", ".ckpt", ".pkl"))
-    if pickles and not (folder / "model.safetensors").exists():
-        raise WeightsError(
-            f"refusing to load the pickle {folder / pickles[0]}, which can run arbitrary code: no model.safetensors\n"
-            f"fix: if you trust it, load it with transformers and call save_pretrained, which writes safetensors"
-        )
-
-
-def _weight_files(folder: Path) -> list[str]:
-    """Names of the weight files: one, or the shards of an index."""
-    index = folder / "model.safetensors.index.json"
-    if not index.exists():
-        _refuse_pickles(folder)
-        return ["model.safetensors"]
-    names = set(read_json(index, _Index, fix=_FIX, error=WeightsError, max_bytes=LARGE_FILE_BYTES).weight_map.values())
-    for name in names:
-        if not re.fullmatch(r"[\w.-]+\.safetensors", name):
-            raise WeightsError(f"{index} names {name!r:.80}, which is not a safetensors file beside it\nfix: {_FIX}")
-    return sorted(names)
-
-
-def _load_weights(path: Path) -> dict[str, Tensor]:
-    try:
-        with open_regular(path):  # safetensors would block on a pipe
-            pass
-        return load_file(path)
-    except (OSError, ValueError, KeyError, SafetensorError) as error:
-        raise WeightsError(f"{path} could not be read: {error}\nfix: {_FIX}") from error
-
-
-def gpt_from_huggingface(settings: Settings, weights: StateDict) -> GPT:
+def gpt_from_huggingface(settings: Settings, weights: Mapping[str, Tensor]) -> GPT:
     """Build a GPT in eval mode from the contents of config.json and a state_dict."""
     if not (isinstance(settings, Mapping) and isinstance(weights, Mapping)) or not all(
         isinstance(name, str) and isinstance(value, Tensor) for name, value in weights.items()
     ):
         raise WeightsError("expected a dict of settings and a state_dict of tensors")
+    family = _family(settings)
+    config = family.read_config(settings)
+    return model_from_weights(config, family.weights(config, weights), copy=True)
+
+
+def _family(settings: Settings) -> Family:
     kind, known = settings.get("model_type"), families()
     if not isinstance(kind, str) or kind not in known:
-        raise WeightsError(f"unsupported model_type {kind!r}\nfix: use one of {', '.join(known)}")
-    family = known[kind]
-    try:
-        config = family.read_config(settings)
-        theirs = {name.removeprefix(family.prefix): value for name, value in weights.items()}
-        return _build(config, family.convert(config, theirs))
-    except NormscopeError:
-        raise
-    except KeyError as error:
-        raise WeightsError(f"the {kind} checkpoint has no {error}") from error
-    except (RuntimeError, TypeError) as error:  # a size that cannot be allocated
-        reason = str(error).partition("\n")[0]
-        raise WeightsError(f"cannot build the {kind} model with the sizes in its config: {reason}") from error
+        raise WeightsError(f"unsupported model_type {kind!r:.80}\nfix: use one of {', '.join(known)}")
+    return known[kind]
 
 
-def _build(config: GPTConfig, weights: StateDict) -> GPT:
-    with torch.device("meta"):  # no initialization, and no memory before the shapes are checked
-        model = GPT(config)
-    wanted = {name: tuple(value.shape) for name, value in model.state_dict().items()}
-    wrong = [
-        f"{name}: {weights[name].dtype} of {tuple(weights[name].shape)} instead of floating-point {shape}"
-        for name, shape in wanted.items()
-        if tuple(weights[name].shape) != shape or not weights[name].is_floating_point()
-    ]
-    if wrong:
-        raise WeightsError(f"{len(wrong)} of {len(wanted)} weights have a wrong dtype or shape: {'; '.join(wrong[:4])}")
-    model.to_empty(device="cpu")
-    model.load_state_dict(dict(weights))
-    return model.eval()
+def _refuse_pickles(folder: Path) -> None:
+    """Refuse weights in pickle files: loading one can run arbitrary code."""
+    if (folder / SINGLE_NAME).exists() or (folder / INDEX_NAME).exists():
+        return
+    pickles = sorted(path.name for path in folder.iterdir() if path.suffix in (".bin", ".pt", ".pth", ".ckpt", ".pkl"))
+    if pickles:
+        raise WeightsError(
+            f"refusing to load the pickle {folder / pickles[0]}, which can run arbitrary code: no {SINGLE_NAME}\n"
+            f"fix: if you trust it, load it with transformers and call save_pretrained, which writes safetensors"
+        )
+
+
+def _chat_template(folder: Path) -> str | None:
+    """The template of a conversation: a file of its own, or in tokenizer_config.json, perhaps among others by name."""
+    path = folder / _TEMPLATE_NAME
+    if path.exists():
+        with open_regular(path) as file:
+            try:
+                return read_limited(file, path, _MAX_TEMPLATE_BYTES).decode()
+            except UnicodeDecodeError:
+                raise FileError(f"{path} is not UTF-8\nfix: {_FIX}") from None
+    path = folder / "tokenizer_config.json"
+    if not path.exists():
+        return None
+    found = read_json(path, dict[str, Any], fix=_FIX, error=FileError).get("chat_template")
+    if isinstance(found, list):
+        named = {one.get("name"): one.get("template") for one in found if isinstance(one, dict)}
+        found = named.get("default")
+    if found is not None and not isinstance(found, str):
+        raise FileError(f"{path} has a chat_template that is no text: {found!r:.80}\nfix: {_FIX}")
+    return found

@@ -69,7 +69,7 @@ class Encoder(BaseModule):
         self.embedding = Embedding(config.vocab_size, config.width, init=config.init)
         self.position = Embedding(config.context, config.width, init=config.init, role="position")
         self.dropout = nn.Dropout(config.dropout)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.depth))
+        self.blocks = nn.ModuleList(Block(config, layer=i) for i in range(config.depth))
         self.final_norm = final_norm(config)
 
     def forward(self, tokens: Tensor, *, mask: Tensor | None = None) -> Tensor:

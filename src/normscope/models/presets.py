@@ -1,6 +1,7 @@
 """Preset configs: the GPTs of nanoGPT, nanochat and Llama. Override any field: `gpt2(depth=4, width=128)`."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -8,6 +9,7 @@ from normscope.blocks.checks import lookup
 from normscope.blocks.norm.norm_spec import NormSpec, as_norm
 from normscope.checks import check_positive_int, check_setting_names
 from normscope.models.gpt import GPTConfig
+from normscope.models.size import MAX_BLOCKS
 
 
 def gpt2(**overrides: Any) -> GPTConfig:
@@ -63,6 +65,54 @@ def nanochat(**overrides: Any) -> GPTConfig:
     )
 
 
+def nanochat_2026_07(**overrides: Any) -> GPTConfig:
+    """Return nanochat's later GPT: `nanochat`, whose blocks also read the embedding again, in several ways.
+
+    It reproduces nanochat at commit 92d63d4 (2026-07-03): value embeddings, a learned mix of stream and embedding
+    before each block, smear, backout, sharper attention, and a short window in three of four blocks. The last block
+    always sees everything. As in `nanochat`, queries and keys are rotated by the opposite angle.
+
+    >>> config = nanochat_2026_07()
+    >>> config.rotary_base, config.smear, list(config.value_layers)
+    (100000.0, True, [1, 3, 5, 7, 9, 11])
+    """
+    sizes = {"width": 768, "depth": 12, "heads": 6, "context": 2048, **overrides}
+    check_positive_int(**{name: sizes[name] for name in ("width", "depth", "heads", "context")})
+    has_windows = overrides.get("window", True) is not None
+    windows = nanochat_windows("SSSL", sizes["context"], sizes["depth"]) if has_windows else {}
+    head_dim = overrides.get("head_dim") or max(1, sizes["width"] // sizes["heads"])
+    return nanochat(
+        **{
+            "vocab_size": 32768,
+            "rotary_base": 100000.0,
+            "attention_scale": 1.2**2 / math.sqrt(head_dim),  # nanochat multiplies queries and keys by 1.2
+            "smear": True,
+            "embedding_mix": True,
+            "value_embeddings": True,
+            "backout": True,
+            "init": "nanochat-2026-07",
+            **windows,
+            **overrides,
+        }
+    )
+
+
+def nanochat_windows(pattern: str, context: int, depth: int) -> dict[str, Any]:
+    """Return the window settings for a window_pattern of nanochat.
+
+    A short window reaches back a quarter of the context, rounded up to a multiple of 128. The last layer has none.
+
+    >>> nanochat_windows("SSSL", context=2048, depth=12), nanochat_windows("SL", context=100, depth=3)
+    ({'window': 513, 'window_pattern': 'SSSL'}, {'window': 129, 'window_pattern': 'SLL'})
+    """
+    layers = min(depth, MAX_BLOCKS)
+    letters = (pattern * (layers // len(pattern) + 1))[: layers - 1] + "L"
+    if "S" not in letters:
+        return {}
+    is_repeated = layers % len(pattern) == 0 and pattern.endswith("L")
+    return {"window": -(-context // 4 // 128) * 128 + 1, "window_pattern": pattern if is_repeated else letters}
+
+
 def llama(**overrides: Any) -> GPTConfig:
     """Return Llama: RMSNorm, SwiGLU, rotary, and grouped-query attention with about three query heads per KV head.
 
@@ -88,7 +138,12 @@ def llama(**overrides: Any) -> GPTConfig:
     )
 
 
-PRESETS: Mapping[str, Callable[..., GPTConfig]] = {"gpt2": gpt2, "nanochat": nanochat, "llama": llama}
+PRESETS: Mapping[str, Callable[..., GPTConfig]] = {
+    "gpt2": gpt2,
+    "nanochat": nanochat,
+    "nanochat-2026-07": nanochat_2026_07,
+    "llama": llama,
+}
 
 
 def preset(name: str, **overrides: Any) -> GPTConfig:

@@ -40,13 +40,14 @@ def check_model_size(parameters: int, *, depth: int, buffers: int = 0) -> None:
 
 def count_block_parameters(config: BlockConfig) -> int:
     """Return the number of parameters of all blocks and the final norm."""
-    width, bias = config.width, int(config.bias)
+    width, bias = config.width, config.bias
     heads, kv_heads, head_dim = config.head_sizes
     queries, keys = heads * head_dim, kv_heads * head_dim
-    attention = (width + bias) * (queries + 2 * keys) + (queries + bias) * width
+    inputs, out, mlp_bias = bias in (True, "qkv", "attention"), bias in (True, "attention"), bias in (True, "mlp")
+    attention = (width + inputs) * (queries + 2 * keys) + (queries + out) * width
     attention += sum(count_norm_parameters(config.qk_norm, (each, head_dim)) for each in (heads, kv_heads))
     hidden, ups = config.hidden_size, 2 if get_activation(config.activation).gated else 1
-    mlp = ups * (width + bias) * hidden + (hidden + bias) * width
+    mlp = ups * (width + mlp_bias) * hidden + (hidden + mlp_bias) * width
     norm, wiring = count_norm_parameters(config.norm, (width,)), get_wiring(config.wiring)
     return config.depth * (attention + mlp + wiring.norms * norm) + (0 if wiring.ends_normalized else norm)
 

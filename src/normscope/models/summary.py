@@ -8,6 +8,8 @@ WIRINGS = {
     "post": "after each branch",
     "sandwich": "before and after each branch",
     "parallel": "before both branches at once",
+    "parallel-2": "before each of two parallel branches",
+    "branch": "on the output of each branch",
     "single": "once per block",
 }
 

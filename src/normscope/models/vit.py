@@ -82,7 +82,7 @@ class ViT(BaseModule):
         patches = (config.image_size // config.patch) ** 2
         self.embedding = Linear(config.channels * config.patch**2, config.width, init=config.init)
         self.position = Embedding(patches, config.width, init=config.init, role="position")
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.depth))
+        self.blocks = nn.ModuleList(Block(config, layer=i) for i in range(config.depth))
         self.final_norm = final_norm(config)
         self.head = Linear(config.width, config.classes, init=config.init, role="head")
 

@@ -18,6 +18,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 
 from normscope.ops import registry
 from normscope.ops.buffers import addresses, empty_float32, to_contiguous_float32
+from normscope.ops.cross_entropy import cap_logits
 from normscope.ops.kernel_mode import is_function_transform_active
 from normscope.ops.operation import Operation, Tensors, run_kernel
 from normscope.ops.symbolic_sizes import statically_known_true
@@ -68,6 +69,24 @@ def sdpa(
             enable_gqa=not statically_known_true(q.shape[2] == k.shape[2]),
         )
     return y.transpose(1, 2)
+
+
+def attention_weights(q: Tensor, k: Tensor, attn_mask: Tensor, cap: float | None = None) -> Tensor:
+    """Return the weights (b, h, s, t) of the keys (b, t, kv_heads, e), with the scores capped to +-cap.
+
+    The softmax is at least in float32.
+    """
+    keys = k.repeat_interleave(q.shape[2] // k.shape[2], dim=2)
+    scores = cap_logits(torch.einsum("bshe,bthe->bhst", q, keys) / q.shape[3] ** 0.5, cap)
+    wide = torch.promote_types(q.dtype, torch.float32)
+    return scores.masked_fill(~attn_mask, -torch.inf).softmax(dim=-1, dtype=wide).to(q.dtype)
+
+
+def capped_attention(q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor, cap: float, dropout: float = 0.0) -> Tensor:
+    """Compute attention with soft-capped scores, which SDPA does not have; arguments as in `sdpa`."""
+    weights = F.dropout(attention_weights(q, k, attn_mask, cap), dropout)
+    values = v.repeat_interleave(q.shape[2] // v.shape[2], dim=2)
+    return torch.einsum("bhst,bthe->bshe", weights, values)
 
 
 def attention_mask(query: Tensor, key: Tensor, causal: bool, window: int | None) -> Tensor:

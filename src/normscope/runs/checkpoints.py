@@ -11,11 +11,12 @@ from torch import Tensor
 
 from normscope.data.corpus import Sha256
 from normscope.errors import ArgumentTypeError, CheckpointError
-from normscope.runs.checksummed_folder import MANIFEST_NAME, ChecksummedFolder, TensorSpec, is_complete, write_folder
+from normscope.runs.checksummed_folder import MANIFEST_NAME, ChecksummedFolder, is_complete, write_folder
 from normscope.runs.metrics_file import check_metrics
 from normscope.storage.files import with_checksum
 from normscope.storage.json_files import FileFormat, JsonSource, StrictStruct, to_json_bytes
 from normscope.storage.safe_folder import SafeFolder
+from normscope.storage.tensor_spec import TensorSpec
 
 KEEP_LAST = 2
 """Number of newest checkpoints to keep: the current one and one to fall back to."""

@@ -6,7 +6,6 @@ it lists.
 """
 
 import hashlib
-import math
 import os
 import secrets
 from collections.abc import Iterable, Mapping
@@ -26,6 +25,7 @@ from normscope.errors import CheckpointError, FileError
 from normscope.storage.files import with_checksum, write_error, write_errors
 from normscope.storage.json_files import SMALL_FILE_BYTES, FileFormat, JsonSource, StrictStruct, to_json_bytes
 from normscope.storage.safe_folder import SafeFolder
+from normscope.storage.tensor_spec import TensorSpec
 
 MANIFEST_NAME, STATE_NAME = "manifest.json", "state.json"
 MANIFEST_FORMAT, STATE_FORMAT = FileFormat(1), FileFormat(1)
@@ -45,8 +45,6 @@ _DTYPES = {
 }
 
 T = TypeVar("T")
-TensorSpec = tuple[tuple[int, ...], torch.dtype]
-"""Expected shape and dtype of a tensor."""
 FileName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]+\.(json|safetensors)$")]
 
 
@@ -71,7 +69,7 @@ class Manifest(StrictStruct):
 
 def tensor_specs(tensors: Mapping[str, Tensor]) -> dict[str, TensorSpec]:
     """Shape and dtype of each tensor; the tensors may be on the meta device."""
-    return {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items()}
+    return {name: TensorSpec.of(tensor) for name, tensor in tensors.items()}
 
 
 def write_manifest(folder: SafeFolder, names: Iterable[str], config_sha256: str | None = None) -> None:
@@ -178,6 +176,11 @@ class ChecksummedFolder:
             raise
         return file
 
+    def verified(self, name: str) -> Path:
+        """Path of a file, after verifying it."""
+        with self.open(name):
+            return self.folder.path / name
+
     def read(self, name: str) -> bytes:
         """Read a small file after verifying it."""
         if name in self.files and self.files[name].bytes > SMALL_FILE_BYTES:
@@ -199,7 +202,7 @@ class ChecksummedFolder:
         source, path = self.source(name), self.folder.path / name
         if expected is not None and name in self.files:
             size = self.files[name].bytes
-            limit = _MAX_HEADER_BYTES + sum(math.prod(shape, start=d.itemsize) + 256 for shape, d in expected.values())
+            limit = _MAX_HEADER_BYTES + sum(spec.nbytes + 256 for spec in expected.values())
             if size > limit:
                 raise source.problem(f"does not match this run: it has {size} bytes, expected at most {limit}")
         with self.open(name) as file:

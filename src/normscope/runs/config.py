@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from normscope._version import __version__
 from normscope.data.corpus import Corpus, Sha256
 from normscope.errors import CheckpointError, ConfigError, FileError, NormscopeError
@@ -38,14 +40,29 @@ class _CorpusEntry(StrictStruct):
     tokenizer: Sha256
 
 
+class Imported(StrictStruct):
+    """Where an imported model comes from.
+
+    Args:
+        format: Kind of checkpoint, such as "Hugging Face llama".
+        source: Name of its file or folder.
+        tokenizer: Checksum of the run's tokenizer.json.
+    """
+
+    format: str
+    source: str
+    tokenizer: Sha256
+
+
 class _ConfigFile(StrictStruct):
     """Schema of config.json; model and training settings are validated separately."""
 
     normscope: str
-    corpus: _CorpusEntry
+    corpus: _CorpusEntry | None
     model: dict[str, Any]
     train: dict[str, Any]
     prompt: str
+    imported: Imported | None = None
 
 
 @dataclass(frozen=True)
@@ -53,38 +70,46 @@ class RunConfig:
     """The contents of config.json.
 
     Args:
-        corpus: Folder of the prepared corpus, relative to the run folder or absolute.
-        fingerprint: Checksums of the corpus when the run started.
+        corpus: Folder of the prepared corpus, relative to the run folder or absolute; None for an imported model.
+        fingerprint: Checksums of the corpus when the run started; of an imported model only that of its tokenizer.
         model, train: Model and training configuration.
         prompt: Prompt of the samples drawn during training.
+        imported: Where an imported model comes from; None for a run that was trained here.
     """
 
-    corpus: str
+    corpus: str | None
     fingerprint: Mapping[str, str]
     model: GPTConfig
     train: TrainConfig
     prompt: str = ""
+    imported: Imported | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
             "format": CONFIG_FORMAT.version,
             "normscope": __version__,
-            "corpus": {"folder": self.corpus, **self.fingerprint},
+            "corpus": None if self.corpus is None else {"folder": self.corpus, **self.fingerprint},
             "model": config_to_json(self.model),
             "train": self.train.to_json(),
             "prompt": self.prompt,
+            **({} if self.imported is None else {"imported": msgspec.to_builtins(self.imported)}),
         }
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "RunConfig":
         source = JsonSource("it", "restore it from a copy", ConfigError)
         file = source.convert(source.migrate(content, CONFIG_FORMAT), _ConfigFile)
+        known = file.corpus or file.imported
+        if known is None or (file.corpus and file.imported):
+            raise source.problem("must have either a corpus or the source of an import")
+        sums = ("train", "validation", "tokenizer")
         return cls(
-            corpus=file.corpus.folder,
-            fingerprint={name: getattr(file.corpus, name) for name in ("train", "validation", "tokenizer")},
+            corpus=None if file.corpus is None else file.corpus.folder,
+            fingerprint={name: getattr(known, name) for name in sums if hasattr(known, name)},
             model=config_from_json(file.model),
             train=TrainConfig.from_json(file.train),
             prompt=file.prompt,
+            imported=file.imported,
         )
 
 

@@ -73,7 +73,7 @@ def summarize(folder: Path) -> RunSummary:
     modified = datetime.fromtimestamp(_last_change(files)).astimezone()
     return RunSummary(
         path=str(folder),
-        status="training" if is_locked(folder) else "done" if run.is_done() else "stopped",
+        status="training" if is_locked(folder) else "done" if run.is_done() or run.config.imported else "stopped",
         depth=run.config.model.depth,
         width=run.config.model.width,
         parameters=run.config.model.parameter_count(),

@@ -1,7 +1,7 @@
 """A run folder: config.json, tokenizer.json, tokens, metrics.jsonl, checkpoints and report.html."""
 
 import hashlib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +16,8 @@ from normscope.data.split import PARTS, CorpusPart
 from normscope.data.tokenizers import Tokenizer
 from normscope.data.tokenizers.load import parse_tokenizer
 from normscope.errors import CheckpointError, ConfigError, FileError, NormscopeError
+from normscope.interop.checkpoint import model_from_weights
+from normscope.interop.files.safetensors_file import open_safetensors
 from normscope.models.gpt import GPT
 from normscope.runs.checkpoints import Checkpoints, Count
 from normscope.runs.checksummed_folder import MANIFEST_NAME, tensor_specs, write_manifest
@@ -132,6 +134,7 @@ class Run:
     def plan_extension(self, steps: int) -> None:
         """Extend the run in memory only. `save_extension` writes it when it is known that training can continue."""
         check_positive_int(steps=steps)
+        self.corpus_folder()  # raises if there is nothing to train on
         self.reload_extension()
         planned = self.config.train.steps
         if steps < planned:
@@ -163,8 +166,8 @@ class Run:
 
     def corpus(self, *, verify: bool | Collection[CorpusPart] = False) -> Corpus:
         """Open the corpus; raises if it changed since the run started. `verify` checks every byte of these splits."""
-        folder = self.folder / self.config.corpus
-        self._check_corpus_links()
+        folder = self.corpus_folder()
+        self._check_corpus_links(Path(self.config.corpus or ""))
         if not folder.is_dir():
             raise FileError(
                 f"the corpus of {self.folder} is no longer in {folder}\n"
@@ -180,11 +183,23 @@ class Run:
             )
         return corpus
 
-    def _check_corpus_links(self) -> None:
+    def corpus_folder(self) -> Path:
+        """Folder of the corpus; raises for an imported model, which has none."""
+        if self.config.corpus is None:
+            raise CheckpointError(
+                f"{self.folder} has no training data: it was imported from {self._imported_from()}\n"
+                f"fix: normscope train my.txt --from {self.folder}"
+            )
+        return self.folder / self.config.corpus
+
+    def _imported_from(self) -> str:
+        imported = self.config.imported
+        return "" if imported is None else f"{imported.source} ({imported.format})"
+
+    def _check_corpus_links(self, corpus: Path) -> None:
         """Raise if a file of a corpus inside the run folder is a symbolic link. A corpus elsewhere may be linked."""
-        parts = Path(self.config.corpus).parts
-        if not Path(self.config.corpus).is_absolute() and ".." not in parts:
-            safe_folder = SafeFolder(self.folder, *parts)
+        if not corpus.is_absolute() and ".." not in corpus.parts:
+            safe_folder = SafeFolder(self.folder, *corpus.parts)
             for name in (RECORD_NAME, TOKENIZER_NAME, *map(part_name, PARTS)):
                 safe_folder.has(name)
 
@@ -201,19 +216,25 @@ class Run:
     def tokenizer(self) -> Tokenizer:
         """Load the run's copy of the tokenizer, which does not need the corpus."""
         path, vocab_size = self.folder / TOKENIZER_NAME, self.config.model.vocab_size
-        source = JsonSource(path, f"copy it from {self.folder / self.config.corpus}", CheckpointError)
+        origin = self._imported_from() if self.config.corpus is None else self.corpus_folder()
+        source = JsonSource(path, f"copy it from {origin}", CheckpointError)
         if not self.safe_folder.has(TOKENIZER_NAME):
             raise source.problem("is missing")
         data = self.safe_folder.read(TOKENIZER_NAME, LARGE_FILE_BYTES)
         if hashlib.sha256(data).hexdigest() != self.config.fingerprint["tokenizer"]:
             raise source.problem("changed since this run started")
         tokenizer = parse_tokenizer(data, path)
-        if tokenizer.vocab_size != vocab_size:
+        is_padded = self.config.imported is not None and tokenizer.vocab_size < vocab_size
+        if tokenizer.vocab_size != vocab_size and not is_padded:
             raise source.problem(f"has {tokenizer.vocab_size} tokens, the model {vocab_size}")
         return tokenizer
 
     def load_model(self, checkpoint: str | int = "best", device: str = "cpu") -> tuple[GPT, int]:
         """Load the model of a checkpoint ("best", "last" or a step) in eval mode; returns model and step."""
+        if self.config.imported is not None:
+            step = self._resolve_step(checkpoint)
+            weights = open_safetensors(self.checkpoints.open(step).verified("model.safetensors"))
+            return model_from_weights(self.config.model, weights, device, copy=True), step
         with torch.device("meta"):  # shapes only; raises if the sizes are impossible
             expected = {"model": tensor_specs(GPT(self.config.model).state_dict())}
         target, step = resolve_device(device), self._resolve_step(checkpoint)
@@ -278,6 +299,16 @@ class Run:
 def is_run(folder: Path) -> bool:
     """Whether the folder contains a run."""
     return (folder / CONFIG_NAME).is_file() and (folder / MANIFEST_NAME).is_file()
+
+
+def new_run_folder(sources: Sequence[str | Path]) -> Path:
+    """The first free one of runs/NAME, runs/NAME-2, ..., named after the first source."""
+    stem = Path(sources[0]).stem if sources else "stories"
+    name = "".join(char if char.isalnum() or char in "-_." else "-" for char in stem).strip("-.") or "run"
+    number = 1
+    while is_run(folder := Path("runs") / (name if number == 1 else f"{name}-{number}")):
+        number += 1
+    return folder
 
 
 def check_no_run(folder: Path) -> None:

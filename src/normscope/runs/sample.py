@@ -1,14 +1,13 @@
-"""Load the model of a run, generate text from it, and chat with it: `normscope sample` and `normscope chat`."""
+"""Generate text from a trained model, and chat with it: `normscope sample` and `normscope chat`."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from normscope.data.tokenizers import Tokenizer
 from normscope.generate.chat import Conversation
 from normscope.generate.config import GenerationConfig
 from normscope.generate.text import GeneratedText, generate_text
-from normscope.models.gpt import GPT
+from normscope.runs.read_source import load
 from normscope.runs.run import Run
 from normscope.storage.lock import is_locked
 
@@ -16,21 +15,8 @@ TEMPERATURE = 0.8
 """Default temperature of samples from a run."""
 
 
-def load_run(run: Run | str | Path, checkpoint: str | int = "best", device: str = "cpu") -> tuple[GPT, Tokenizer]:
-    """Load the model of a run, in eval mode, and its tokenizer.
-
-    Args:
-        run: The run, or its folder.
-        checkpoint: "best", "last", or a saved step.
-        device: Device of the model.
-    """
-    opened = run if isinstance(run, Run) else Run.open(run)
-    model, _ = opened.load_model(checkpoint, device)
-    return model, opened.tokenizer()
-
-
 def sample(
-    run: Run | str | Path,
+    source: Run | str | Path,
     prompt: str | Sequence[str] = "",
     *,
     checkpoint: str | int = "best",
@@ -41,20 +27,20 @@ def sample(
     """Generate text from a trained model, like `normscope sample`.
 
     Args:
-        run: The run, or its folder.
+        source: A run, its folder, or a file or folder of another tool: see `load`.
         prompt: One or more prompts; an empty one starts a new document.
-        checkpoint: "best", "last", or a saved step.
+        checkpoint: Of a run: "best", "last", or a saved step.
         device: Device of the model.
         stream: Called with the index of the text and each piece of it.
         settings: Settings of `generate_text`: temperature (default 0.8), top_k, max_new_tokens, seed, samples, ...
     """
-    model, tokenizer = load_run(run, checkpoint, device)
+    model, tokenizer = load(source, checkpoint=checkpoint, device=device)
     settings = settings if settings.get("config") is not None else {"temperature": TEMPERATURE, **settings}
     return generate_text(model, tokenizer, prompt, stream=stream, **settings)
 
 
 def chat(
-    run: Run | str | Path,
+    source: Run | str | Path,
     *,
     checkpoint: str | int = "best",
     device: str = "cpu",
@@ -63,11 +49,11 @@ def chat(
     """Start a conversation with a trained model, like `normscope chat`.
 
     Args:
-        run: The run, or its folder.
+        source: A run, its folder, or a file or folder of another tool: see `load`.
         checkpoint, device: See `sample`.
         config: Generation settings; None for the defaults.
     """
-    return Conversation(*load_run(run, checkpoint, device), config)
+    return Conversation(*load(source, checkpoint=checkpoint, device=device), config)
 
 
 def unfinished_checkpoint_notice(run: Run) -> str | None:

@@ -17,7 +17,7 @@ from normscope.data.split import PARTS
 from normscope.errors import ConfigError, FileError
 from normscope.models.presets import preset
 from normscope.runs.config import CONFIG_NAME, RunConfig, corpus_fingerprint
-from normscope.runs.run import Run, check_no_run, is_run
+from normscope.runs.run import Run, check_no_run
 from normscope.runtime.devices import check_compile, resolve_device
 from normscope.runtime.precision import choose_precision
 from normscope.storage.files import is_partial, make_folder
@@ -142,16 +142,6 @@ def _corpus(
     if not sources:
         return prepare_stories(folder, **common)
     return prepare(sources, folder, split=recipe.split, **options, **common)
-
-
-def new_run_folder(sources: Sequence[str | Path]) -> Path:
-    """The first free one of runs/NAME, runs/NAME-2, ..., named after the first source."""
-    stem = Path(sources[0]).stem if sources else "stories"
-    name = "".join(char if char.isalnum() or char in "-_." else "-" for char in stem).strip("-.") or "run"
-    number = 1
-    while is_run(folder := Path("runs") / (name if number == 1 else f"{name}-{number}")):
-        number += 1
-    return folder
 
 
 def is_prepared(sources: Sequence[str | Path]) -> bool:

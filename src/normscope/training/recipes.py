@@ -17,7 +17,7 @@ class Recipe:
     """Default settings of a run.
 
     Args:
-        preset: Model preset: nanochat, gpt2 or llama.
+        preset: Model preset: nanochat, nanochat-2026-07, gpt2 or llama.
         model, train: Settings of GPTConfig and TrainConfig.
         tokenizer: Tokenizer name, or the path of a tokenizer.json.
         vocab_size: Vocabulary size of a "bpe" tokenizer; "auto" chooses one from the text.

@@ -13,10 +13,10 @@ from normscope.errors import ConfigError
 from normscope.models.gpt import GPTConfig
 from normscope.render.streaming import print_text, reading_progress
 from normscope.runs.events import Observer
-from normscope.runs.run import Run
+from normscope.runs.run import Run, new_run_folder
 from normscope.runs.sample import sample
 from normscope.training.config import TrainConfig, WandbMode
-from normscope.training.create_run import create_run, is_prepared, new_run_folder
+from normscope.training.create_run import create_run, is_prepared
 from normscope.training.loop import EndReason, check_steps, train_run
 from normscope.training.observers.log_lines import choose_display, command_name
 from normscope.training.observers.trackers import TensorBoard, WeightsAndBiases, import_tracker

@@ -13,8 +13,9 @@ from torch import Tensor
 
 from normscope.errors import CheckpointError, NonFiniteError
 from normscope.models.gpt import GPT
-from normscope.runs.checksummed_folder import TensorSpec, tensor_specs
+from normscope.runs.checksummed_folder import tensor_specs
 from normscope.runtime.rng import preserve_rng, rng_state, set_rng_state
+from normscope.storage.tensor_spec import TensorSpec
 from normscope.training.config import TrainConfig
 from normscope.training.optimizers.groups import OptimizerGroup, global_norm
 from normscope.training.running_statistics import all_finite, preserve_tensors, running_statistics

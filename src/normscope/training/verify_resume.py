@@ -97,8 +97,8 @@ def _copy(run: Run, folder: Path, begin: int) -> Run:
         SafeFolder(folder).write(name, run.safe_folder.read(name))
     if run.extension is not None:
         write_extension(SafeFolder(folder), run.extension)
-    if not Path(run.config.corpus).is_absolute():
-        corpus = folder / run.config.corpus
+    if run.corpus_folder().is_relative_to(run.folder):
+        corpus = folder / run.corpus_folder().relative_to(run.folder)
         corpus.parent.mkdir(parents=True, exist_ok=True)
         shutil.copytree(run.corpus().folder, corpus, copy_function=_link_or_copy)
     if begin:

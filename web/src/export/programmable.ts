@@ -28,6 +28,24 @@ export function programmable({ model, tokenizer }: Loaded) {
       while (sequence.pending > 0) sequence.advance();
       return [...sequence.logits()];
     },
+    /** The logits after each token of a text that fits the context, for comparisons. */
+    positionLogits: (tokens: number[]): number[][] => {
+      const sequence = new Sequence(model, tokens, tokenizer.vocabSize, tokenizer.eos);
+      return tokens.map(() => {
+        sequence.advance();
+        return [...sequence.logits()];
+      });
+    },
+    /** The likeliest next tokens, past any end of text. */
+    greedy: (tokens: number[], count: number): number[] => {
+      const sequence = new Sequence(model, tokens, tokenizer.vocabSize, tokenizer.eos);
+      while (sequence.tokens.length < tokens.length + count) {
+        while (sequence.pending > 0) sequence.advance();
+        const logits = sequence.logits();
+        sequence.append(logits.indexOf(Math.max(...logits)));
+      }
+      return sequence.tokens.slice(tokens.length);
+    },
     generate: (request: Request = {}): Generated => {
       const prompt = typeof request.prompt === "string" ? tokenizer.encode(request.prompt) : (request.prompt ?? []);
       const sequence = new Sequence(model, prompt.length ? prompt : [tokenizer.eos], tokenizer.vocabSize, tokenizer.eos);

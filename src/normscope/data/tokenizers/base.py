@@ -38,13 +38,14 @@ class Tokenizer(ABC):
     Attributes:
         kind: name of the kind of tokenizer.
         vocab_size: number of tokens.
-        eos_token_id: id of the end-of-text token; `encode` returns it only with `allow_special`.
+        eos_token_id: id of the end-of-text token; `encode` returns it only with `allow_special`. None if the vocabulary
+            has none.
         notices: warnings for the user.
     """
 
     kind: str
     vocab_size: int
-    eos_token_id: int
+    eos_token_id: int | None
     notices: tuple[str, ...] = ()
 
     @property
@@ -55,7 +56,12 @@ class Tokenizer(ABC):
     @property
     def special_tokens(self) -> dict[str, int]:
         """Ids of the special tokens by name; all EOS_NAMES map to `eos_token_id`."""
-        return dict.fromkeys(EOS_NAMES, self.eos_token_id)
+        return {} if self.eos_token_id is None else dict.fromkeys(EOS_NAMES, self.eos_token_id)
+
+    @property
+    def start_token_id(self) -> int:
+        """The token that stands before an empty prompt: end-of-text, or the first token if the vocabulary has none."""
+        return 0 if self.eos_token_id is None else self.eos_token_id
 
     @cached_property
     @abstractmethod

@@ -8,7 +8,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from normscope.data.tokenizers.base import Tokenizer, Tokens, encode_utf8, excerpt, printable_repr
+from normscope.checks import check_flags
+from normscope.data.tokenizers.base import Tokenizer, Tokens, encode_utf8, excerpt, printable_repr, smallest_dtype
 from normscope.errors import ConfigError, TokenError
 
 
@@ -35,6 +36,8 @@ class Alphabet:
 class CharacterTokenizer(Tokenizer):
     """One token per character, in Unicode order, followed by the end-of-text token.
 
+    `has_eos=False` leaves the last out, as nanoGPT's vocabularies of characters do.
+
     >>> tokenizer = CharacterTokenizer.of(["hello world"])
     >>> tokenizer.vocab_size, tokenizer.encode("hello")
     (9, array([3, 2, 4, 4, 5], dtype=uint8))
@@ -44,7 +47,7 @@ class CharacterTokenizer(Tokenizer):
 
     kind = "characters"
 
-    def __init__(self, alphabet: str) -> None:
+    def __init__(self, alphabet: str, *, has_eos: bool = True) -> None:
         if not isinstance(alphabet, str) or not alphabet or list(alphabet) != sorted(set(alphabet)):
             raise ConfigError(
                 f"an alphabet must be unique characters in Unicode order, but got {alphabet!r:.80}\n"
@@ -52,12 +55,13 @@ class CharacterTokenizer(Tokenizer):
             )
         encode_utf8(alphabet)
         self.alphabet = alphabet
-        self.vocab_size = len(alphabet) + 1
-        self.eos_token_id = len(alphabet)
+        check_flags(has_eos=has_eos)
+        self.vocab_size = len(alphabet) + has_eos
+        self.eos_token_id = len(alphabet) if has_eos else None
         codes = code_points(alphabet)
-        # No character has the token `eos_token_id`, so it marks unknown characters in the table. The last entry is
-        # unknown and serves all code points beyond it.
-        self._table = np.full(int(codes[-1]) + 2, self.eos_token_id, dtype=self.dtype)
+        # No character has this token, so it marks unknown characters in the table. The last entry is unknown and serves
+        # all code points beyond it.
+        self._table = np.full(int(codes[-1]) + 2, len(alphabet), dtype=smallest_dtype(len(alphabet) + 1))
         self._table[codes] = np.arange(len(alphabet))
 
     @classmethod
@@ -71,17 +75,19 @@ class CharacterTokenizer(Tokenizer):
     def _encode(self, text: str) -> Tokens:
         codes = code_points(text)
         ids: Tokens = self._table[np.minimum(codes, len(self._table) - 1)]
-        unknown = ids == self.eos_token_id
+        unknown = ids == len(self.alphabet)
         if unknown.any():
             raise self._unknown(text, int(unknown.argmax()))
-        return ids
+        return ids.astype(self.dtype, copy=False)
 
     @cached_property
     def token_bytes(self) -> Sequence[bytes]:
-        return [*(character.encode() for character in self.alphabet), b""]
+        return [*(character.encode() for character in self.alphabet), *([] if self.eos_token_id is None else [b""])]
 
     def to_json(self) -> str:
-        return json.dumps({"kind": self.kind, "alphabet": self.alphabet}, ensure_ascii=False) + "\n"
+        content = {"kind": self.kind, "alphabet": self.alphabet}
+        more = {} if self.eos_token_id is not None else {"has_eos": False}
+        return json.dumps({**content, **more}, ensure_ascii=False) + "\n"
 
     def _unknown(self, text: str, position: int) -> TokenError:
         character = text[position]

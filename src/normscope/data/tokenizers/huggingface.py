@@ -35,6 +35,7 @@ _KNOWN_EOS_NAMES = (
     "[EOS]",
     "<|im_end|>",
     "<｜end▁of▁sentence｜>",
+    "<|bos|>",  # nanochat's, which delimits documents
 )
 """Common names of the end-of-text token, in order of preference."""
 

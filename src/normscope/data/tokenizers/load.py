@@ -48,7 +48,7 @@ def _own_tokenizer(path: Path, content: dict[str, Any]) -> Tokenizer:
             return ByteTokenizer()
         case {"kind": "characters", "alphabet": str(alphabet)}:
             try:
-                return CharacterTokenizer(alphabet)
+                return CharacterTokenizer(alphabet, has_eos=content.get("has_eos", True))
             except NormscopeError:
                 raise _not_a_tokenizer(path, "its alphabet is not unique characters in Unicode order") from None
     raise _not_a_tokenizer(path, "it has neither a known 'kind' nor a 'model'")

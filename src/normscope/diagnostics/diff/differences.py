@@ -82,7 +82,7 @@ class RecordDiff:
     remarks: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """What `normscope xray diff` prints."""
+        """What `normscope diff` prints."""
         from normscope.diagnostics.report.diff import render_diff
 
         return render_diff(self).plain.rstrip("\n")

@@ -182,9 +182,9 @@ def _mean(values, weights, y, total, count, e):
 
 
 @compiled
-def attend(query, keys, values, y, scores, count, e):
-    """Compute attention of one query over `count` keys and values, (count, e)."""
+def attend(query, keys, values, y, scores, count, e, scale):
+    """Compute attention of one query over `count` keys and values, (count, e), with scaled scores."""
     weights = float32_at(scores)
-    _scores(float32_at(query), float32_at(keys), weights, np.float32(1.0 / math.sqrt(e)), count, e)
+    _scores(float32_at(query), float32_at(keys), weights, scale, count, e)
     total = _softmax_weights(weights, _largest(weights, count), count)
     _mean(float32_at(values), weights, float32_at(y), total, count, e)

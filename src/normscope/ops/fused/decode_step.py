@@ -21,17 +21,17 @@ from normscope.ops.fused.parallel import run_parallel, share
     NORM1, NORM1_BIAS, NORM2, NORM2_BIAS,
     Q, Q_SCALE, Q_BIAS, K, K_SCALE, K_BIAS, V, V_SCALE, V_BIAS, OUT, OUT_SCALE, OUT_BIAS,
     UP, UP_SCALE, UP_BIAS, GATE, GATE_SCALE, GATE_BIAS, DOWN, DOWN_SCALE, DOWN_BIAS,
-    Q_NORM, Q_NORM_BIAS, K_NORM, K_NORM_BIAS, KEYS, VALUES,
-) = range(LAYER_FIELDS := 31)  # fmt: skip
+    Q_NORM, Q_NORM_BIAS, K_NORM, K_NORM_BIAS, KEYS, VALUES, WINDOW, COS, SIN,
+) = range(LAYER_FIELDS := 34)  # fmt: skip
 
 # Fields of the model's table: sizes and options; addresses of the first and last layers, the input and the buffers.
 (
-    ROWS, LAYERS, WIDTH, HEADS, KV_HEADS, HEAD_DIM, HIDDEN, VOCABULARY, WINDOW, ROW_STRIDE, HEAD_STRIDE, SCORES_STRIDE,
+    ROWS, LAYERS, WIDTH, HEADS, KV_HEADS, HEAD_DIM, HIDDEN, VOCABULARY, ROW_STRIDE, HEAD_STRIDE, SCORES_STRIDE,
     WEIGHT_FORMAT, CENTERED, QK_NORM, QK_CENTERED, ACTIVATION, EMBEDDING_NORM, EMBEDDING, POSITION_EMBEDDING,
-    INPUT_NORM, INPUT_NORM_BIAS, FINAL_NORM, FINAL_NORM_BIAS, HEAD, HEAD_SCALE, HEAD_BIAS, COS, SIN, LAYER_TABLE,
+    INPUT_NORM, INPUT_NORM_BIAS, FINAL_NORM, FINAL_NORM_BIAS, HEAD, HEAD_SCALE, HEAD_BIAS, LAYER_TABLE,
     TOKENS, POSITIONS, STREAM, NORMED, QUERY, KEY, VALUE, ATTENDED, INNER, SCORES, LOGITS,
-) = range(MODEL_FIELDS := 41)  # fmt: skip
-EPS, QK_EPS, CAP = range(FLOAT_FIELDS := 3)
+) = range(MODEL_FIELDS := 38)  # fmt: skip
+EPS, QK_EPS, CAP, SCALE, EMBEDDING_FACTOR = range(FLOAT_FIELDS := 5)
 
 RELU2, RELU, GELU, GELU_TANH, SILU = 0, 1, 2, 3, 4
 # Epilogues: y, y + output, act(y), act(y) * output. If they were Python ints, numba would compile `_linear` for each.
@@ -86,9 +86,9 @@ def _linear_part(part, parts, size, x, matrix, y, d_in, d_out, epilogue):
 
 
 @compiled
-def _attend_part(part, parts, size, layer):
+def _attend_part(part, parts, size, fraction, layer):
     """Compute attention of each head of each row over the row's cache."""
-    heads, e, window = size[HEADS], size[HEAD_DIM], size[WINDOW]
+    heads, e, window, scale = size[HEADS], size[HEAD_DIM], layer[WINDOW], np.float32(fraction[SCALE])
     for pair in share(part, parts, size[ROWS] * heads):
         r, h = pair // heads, pair % heads
         count = int64_at(size[POSITIONS])[r] + 1
@@ -96,7 +96,7 @@ def _attend_part(part, parts, size, layer):
         start = 4 * (r * size[ROW_STRIDE] + h * size[KV_HEADS] // heads * size[HEAD_STRIDE] + first * e)
         query, keys, values = size[QUERY] + 4 * pair * e, layer[KEYS] + start, layer[VALUES] + start
         scores = size[SCORES] + 4 * pair * size[SCORES_STRIDE]
-        attend(query, keys, values, size[ATTENDED] + 4 * pair * e, scores, count - first, e)
+        attend(query, keys, values, size[ATTENDED] + 4 * pair * e, scores, count - first, e, scale)
 
 
 @compiled
@@ -111,7 +111,7 @@ def _append_to_cache(new, cache, size):
 
 
 @compiled
-def _norm_and_rotate(x, size, fraction, norm, count):
+def _norm_and_rotate(x, size, fraction, layer, norm, count):
     """Apply QK-norm and rotary embedding to each head, if the model has them."""
     e = size[HEAD_DIM]
     for r in range(size[ROWS]):
@@ -120,8 +120,8 @@ def _norm_and_rotate(x, size, fraction, norm, count):
             head = x + 4 * (r * count + h) * e
             if size[QK_NORM]:
                 normalize(head, norm[0], norm[1], head, e, fraction[QK_EPS], size[QK_CENTERED])
-            if size[COS]:
-                apply_rotary(head, size[COS] + offset, size[SIN] + offset, e // 2)
+            if layer[COS]:
+                apply_rotary(head, layer[COS] + offset, layer[SIN] + offset, e // 2)
 
 
 @compiled
@@ -153,14 +153,14 @@ def _attention(pool, size, fraction, layer):
     _linear(pool, size, x, _matrix(layer, Q), query, d, heads * e, SET)
     _linear(pool, size, x, _matrix(layer, K), key, d, kv_heads * e, SET)
     _linear(pool, size, x, _matrix(layer, V), value, d, kv_heads * e, SET)
-    _norm_and_rotate(query, size, fraction, (layer[Q_NORM], layer[Q_NORM_BIAS]), heads)
-    _norm_and_rotate(key, size, fraction, (layer[K_NORM], layer[K_NORM_BIAS]), kv_heads)
+    _norm_and_rotate(query, size, fraction, layer, (layer[Q_NORM], layer[Q_NORM_BIAS]), heads)
+    _norm_and_rotate(key, size, fraction, layer, (layer[K_NORM], layer[K_NORM_BIAS]), kv_heads)
     _append_to_cache(key, layer[KEYS], size)
     _append_to_cache(value, layer[VALUES], size)
     seen = 0
     for r in range(size[ROWS]):
         seen += int64_at(size[POSITIONS])[r] + 1
-    run_parallel(_pool_for(seen * heads * e, pool), _attend_part, (size, layer))
+    run_parallel(_pool_for(seen * heads * e, pool), _attend_part, (size, fraction, layer))
     _linear(pool, size, size[ATTENDED], _matrix(layer, OUT), size[STREAM], heads * e, d, ADD)
 
 
@@ -175,12 +175,12 @@ def _mlp(pool, size, layer):
 
 
 @compiled
-def _embed(size):
-    d, stream = size[WIDTH], float32_at(size[STREAM])
+def _embed(size, fraction):
+    d, stream, scale = size[WIDTH], float32_at(size[STREAM]), np.float32(fraction[EMBEDDING_FACTOR])
     for r in range(size[ROWS]):
         row = float32_at(size[EMBEDDING], d * int64_at(size[TOKENS])[r])
         for j in range(d):
-            stream[r * d + j] = row[j]
+            stream[r * d + j] = row[j] * scale
         if size[POSITION_EMBEDDING]:
             position = float32_at(size[POSITION_EMBEDDING], d * int64_at(size[POSITIONS])[r])
             for j in range(d):
@@ -192,7 +192,7 @@ def advance(pool, sizes, fractions):
     """Run the newest token of each row through the model: append its keys and values to the cache, fill LOGITS."""
     size, fraction = int64_at(sizes), float64_at(fractions)
     stream, normed = size[STREAM], size[NORMED]
-    _embed(size)
+    _embed(size, fraction)
     if size[EMBEDDING_NORM]:
         _normalize_all(stream, size[INPUT_NORM], size[INPUT_NORM + 1], stream, size, fraction)
     for i in range(size[LAYERS]):

@@ -67,7 +67,7 @@ def block(studio: StudioState, request: BlockRequest) -> dict[str, object]:
 def _block(studio: StudioState, request: BlockRequest) -> dict[str, object]:
     model, tokenizer = _model(studio, request)
     tokens = [int(token) for token in tokenizer.encode(request.text)][-model.config.context :] or [
-        tokenizer.eos_token_id
+        tokenizer.start_token_id
     ]
     drawing = draw_block_of(model.config, (1, len(tokens), model.config.width), request.model.removeprefix("run:"))
     values = module_values(model, torch.tensor(tokens), block=request.block, position=request.position)

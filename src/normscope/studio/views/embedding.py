@@ -71,7 +71,7 @@ def text(studio: StudioState, request: TextRequest) -> dict[str, Any]:
     longest = max(map(len, sequences))
     if longest > MAX_TOKENS:
         raise ConfigError(f"a line has {longest} tokens, more than {MAX_TOKENS}\nfix: make it shorter")
-    pad = tokenizer.eos_token_id  # any id will do: the mask hides it
+    pad = tokenizer.start_token_id  # any id will do: the mask hides it
     ids = torch.nn.utils.rnn.pad_sequence(sequences, batch_first=True, padding_value=pad)
     lengths = torch.tensor([len(sequence) for sequence in sequences])
     mask = torch.arange(longest) < lengths[:, None]

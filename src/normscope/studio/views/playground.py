@@ -97,9 +97,9 @@ def generate(studio: StudioState, request: GenerateRequest) -> Iterator[dict[str
     model, tokenizer = studio.load(request.run, request.checkpoint)
     names = ("max_new_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")
     config = GenerationConfig(**{name: getattr(request, name) for name in names})
-    prompt = tokenizer.encode(request.prompt).tolist() or [tokenizer.eos_token_id]
-    end, vocabulary = tokenizer.eos_token_id, tokenizer.vocab_size
-    generation = Generation(model, [prompt], config, stop_tokens=(end,), vocabulary=vocabulary)
+    prompt = tokenizer.encode(request.prompt).tolist() or [tokenizer.start_token_id]
+    stop = () if tokenizer.eos_token_id is None else (tokenizer.eos_token_id,)
+    generation = Generation(model, [prompt], config, stop_tokens=stop, vocabulary=tokenizer.vocab_size)
     return _tokens(generation, tokenizer, config)
 
 
@@ -110,6 +110,7 @@ def _tokens(generation: Generation, tokenizer: Tokenizer, config: GenerationConf
     start, seen = sequence.window_start, sequence.seen
     for event in generation:
         token = tokenizer.eos_token_id if event.token is None else event.token
+        assert token is not None, "only the end-of-text token stops a text"
         yield {
             **_text_token(tokenizer, token, stream),
             **_choice(event, tokenizer, token, config, seen),

@@ -1,0 +1,80 @@
+"""An exported HTML page: its own code, run in Node.js without a browser."""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from normscope.comparing.runtime import FloatArray
+from normscope.comparing.runtimes import RuntimeFailure, RuntimeUnavailable
+
+_DRIVER = Path(__file__).with_name("page_driver.mjs")
+
+
+class PageRuntime:
+    """A page in Node.js.
+
+    Args:
+        path: the page.
+        context: longest sequence.
+        vocab_size: number of tokens of its tokenizer.
+        eos_token_id: the end-of-text token.
+    """
+
+    precision = "float32"
+    has_tokenizer = True
+
+    def __init__(self, path: Path, *, context: int, vocab_size: int, eos_token_id: int) -> None:
+        node = shutil.which("node")
+        if node is None:
+            raise RuntimeUnavailable("Node.js is not installed\nfix: install Node.js 20 or newer")
+        version = subprocess.run([node, "--version"], capture_output=True, text=True, check=True).stdout.strip()
+        self.name, self.context, self.vocab_size = f"Node.js {version}", context, vocab_size
+        self.eos_token_id = eos_token_id
+        self._process = subprocess.Popen(
+            [node, str(_DRIVER), str(path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+        )
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._input, self._output = self._process.stdin, self._process.stdout
+        if self._output.readline().strip() != "ready":
+            _, errors = self._process.communicate()
+            raise RuntimeFailure(f"Node.js cannot run it: {errors[-400:]}")
+
+    def close(self) -> None:
+        self._process.communicate()
+
+    def logits(self, tokens: Sequence[int]) -> FloatArray:
+        return np.array(self._call("positionLogits", list(tokens)), np.float32)
+
+    def greedy(self, tokens: Sequence[int], count: int) -> list[int]:
+        found: list[int] = self._call("greedy", list(tokens), count)
+        return found
+
+    def encode(self, text: str) -> list[int]:
+        found: list[int] = self._call("encode", text)
+        return found
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return str(self._call("decode", list(tokens)))
+
+    def layers(self, tokens: Sequence[int]) -> Mapping[str, FloatArray]:
+        return {}
+
+    def _call(self, method: str, *arguments: Any) -> Any:
+        try:
+            self._input.write(json.dumps({"method": method, "arguments": arguments}) + "\n")
+            self._input.flush()
+            answer = json.loads(self._output.readline())
+        except (OSError, ValueError) as error:
+            raise RuntimeFailure(f"Node.js does not answer: {error}") from error
+        if "error" in answer:
+            raise RuntimeFailure(f"{method}: {answer['error']}")
+        return answer["result"]

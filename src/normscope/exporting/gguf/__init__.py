@@ -1,0 +1,1 @@
+"""GGUF, the format of llama.cpp: architectures, tensors, quantization, tokenizers."""

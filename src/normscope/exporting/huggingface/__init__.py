@@ -1,0 +1,1 @@
+"""A Hugging Face folder: config, safetensors, tokenizer, generation config and model card."""

@@ -1,0 +1,60 @@
+"""Write a folder that AutoModelForCausalLM and AutoTokenizer load."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from normscope.exporting.huggingface.architectures import architecture_of
+from normscope.exporting.huggingface.model_card import model_card
+from normscope.exporting.library_tokenizer import eos_name, library_json
+from normscope.exporting.model_source import ModelSource
+from normscope.exporting.safetensors_folder import in_dtype, write_shards
+
+
+def check_huggingface(source: ModelSource) -> None:
+    """Raise a ConfigError if transformers has no architecture for the model."""
+    architecture_of(source.model.config)
+
+
+def write_huggingface(source: ModelSource, weights: str, folder: Path) -> None:
+    """Write config, weights, tokenizer, generation config and model card into an empty folder.
+
+    Args:
+        source: the model.
+        weights: "stored" for the dtype that the model has, or a dtype.
+        folder: the folder.
+    """
+    config, eos = source.model.config, source.tokenizer.eos_token_id
+    architecture = architecture_of(config)
+    state = source.model.state_dict()
+    write_shards(folder, ((n, in_dtype(tensor, weights)) for n, tensor in architecture.weights(config, state)))
+    dtype = str(in_dtype(state["embedding.weight"], weights).dtype).removeprefix("torch.")
+    # A document starts after the end-of-text token of the one before.
+    special = {"bos_token_id": eos, "eos_token_id": eos}
+    settings = {"architectures": [architecture.name], **architecture.settings(config), **special, "dtype": dtype}
+    write_json(folder / "config.json", settings)
+    write_json(folder / "generation_config.json", {**special, "max_length": config.context})
+    write_tokenizer(source, folder)
+    (folder / "README.md").write_text(model_card(source, architecture.name, dtype), encoding="utf-8")
+
+
+def write_tokenizer(source: ModelSource, folder: Path) -> None:
+    """Write tokenizer.json, tokenizer_config.json and special_tokens_map.json."""
+    eos = eos_name(source.tokenizer)
+    (folder / "tokenizer.json").write_text(library_json(source.tokenizer), encoding="utf-8")
+    special = {"bos_token": eos, "eos_token": eos}
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        **special,
+        "model_max_length": source.model.config.context,
+        "clean_up_tokenization_spaces": False,
+    }
+    template = getattr(source.tokenizer, "chat_template", None)
+    write_json(
+        folder / "tokenizer_config.json", settings if template is None else {**settings, "chat_template": template}
+    )
+    write_json(folder / "special_tokens_map.json", special)
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

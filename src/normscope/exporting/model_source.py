@@ -1,0 +1,63 @@
+"""What an export is made from: a model, its tokenizer, and facts about its run."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from normscope.data.tokenizers import Tokenizer
+from normscope.models.gpt import GPT
+from normscope.runs.report.run_record import number, read_run_record
+from normscope.runs.run import Run
+
+STATISTICS = ("loss", "bits_per_byte")
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """A model to export.
+
+    Args:
+        model: the model, in eval mode.
+        tokenizer: its tokenizer.
+        facts: name, parameters, step, steps, loss, bits_per_byte and floor; None where a value is unknown.
+        prompt: a text that the model can continue.
+    """
+
+    model: GPT
+    tokenizer: Tokenizer
+    facts: Mapping[str, Any]
+    prompt: str = ""
+
+    @property
+    def name(self) -> str:
+        return str(self.facts["name"])
+
+
+def read_source(run: Run, checkpoint: str | int) -> ModelSource:
+    """Load what to export of a run; `checkpoint` is "best", "last", or a saved step."""
+    model, step = run.load_model(checkpoint)
+    return ModelSource(model, run.tokenizer(), _facts(run, step, model), run.config.prompt)
+
+
+def _facts(run: Run, step: int, model: GPT) -> dict[str, Any]:
+    facts = {
+        "name": run.folder.resolve().name.encode(errors="replace").decode(),
+        "parameters": model.parameter_count(),
+        "step": step,
+        "steps": run.config.train.steps,
+        **dict.fromkeys((*STATISTICS, "floor")),
+    }
+    if not run.safe_folder.has(run.metrics.name):
+        return facts
+    record = read_run_record(run.folder)
+    measured = [event for event in record.kind("validation") if event["step"] == step]
+    if measured:
+        facts |= {name: _finite(measured[-1].get(name)) for name in STATISTICS}
+    return facts | {"floor": _finite(record.floor)}
+
+
+def _finite(value: Any) -> float | None:
+    found = number(value)
+    return found if np.isfinite(found) else None

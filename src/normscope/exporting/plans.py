@@ -1,0 +1,94 @@
+"""How each format is proved: its runtime, the weights to compare with, and what may differ."""
+
+from pathlib import Path
+
+import torch
+
+from normscope.comparing.runtime import Runtime
+from normscope.comparing.runtimes.llama_cpp import LlamaCppRuntime
+from normscope.comparing.runtimes.nanogpt_runtime import NanoGPTRuntime
+from normscope.comparing.runtimes.onnx_runtime import OnnxRuntime
+from normscope.comparing.runtimes.page import PageRuntime
+from normscope.comparing.runtimes.safetensors_runtime import SafetensorsRuntime
+from normscope.comparing.runtimes.transformers_runtime import TransformersRuntime
+from normscope.comparing.tokenizers import StringClass
+from normscope.data.tokenizers import ByteTokenizer, CharacterTokenizer, Tokenizer
+from normscope.exporting.gguf.rounding import llama_cpp_model
+from normscope.exporting.html import int8_names
+from normscope.exporting.model_source import ModelSource
+from normscope.exporting.proof import ProofPlan
+from normscope.exporting.safetensors_folder import DTYPES, in_dtype
+from normscope.generate.decoder import pack
+from normscope.interop.checkpoint import model_from_weights
+from normscope.models.gpt import GPT
+
+_LLAMA_CPP_TOLERANCES = {"f32": 1e-3, "f16": 0.02, "q8_0": 0.1, "q4_0": 0.1}
+"""llama.cpp rounds activations to the format of the weights that they are multiplied with: q8_0 for q4_0."""
+_LLAMA_CPP_GELU = 0.02
+"""llama.cpp looks GELU up in a table in float16."""
+
+
+def _facts(source: ModelSource) -> dict[str, int]:
+    tokenizer = source.tokenizer
+    return {"context": source.model.config.context, "eos_token_id": tokenizer.eos_token_id}
+
+
+def _open_page(source: ModelSource, weights: str, path: Path) -> Runtime:
+    return PageRuntime(path, vocab_size=source.tokenizer.vocab_size, **_facts(source))
+
+
+def _open_gguf(source: ModelSource, weights: str, path: Path) -> Runtime:
+    return LlamaCppRuntime(path, vocab_size=source.model.config.vocab_size, precision=weights, **_facts(source))
+
+
+def _open_nanogpt(source: ModelSource, weights: str, path: Path) -> Runtime:
+    return NanoGPTRuntime(path, eos_token_id=source.tokenizer.eos_token_id)
+
+
+def _int8_model(model: GPT, weights: str) -> GPT:
+    """The model with the weights that the page computes with."""
+    if weights != "int8":
+        return model
+    rounded = {}
+    for name, tensor in model.state_dict().items():
+        if name in int8_names(model):
+            values, scale = pack(tensor, "int8")
+            assert scale is not None
+            tensor = values.float() * scale[:, None]
+        rounded[name] = tensor
+    return model_from_weights(model.config, rounded)
+
+
+def _converted(model: GPT, weights: str) -> GPT:
+    """The model with weights of another dtype."""
+    if weights == "stored" or all(one.dtype == DTYPES[weights] for one in model.parameters()):
+        return model
+    converted = {name: in_dtype(tensor, weights).to(torch.float32) for name, tensor in model.state_dict().items()}
+    return model_from_weights(model.config, converted)
+
+
+def _llama_cpp_tolerance(model: GPT, weights: str) -> float:
+    least = _LLAMA_CPP_GELU if model.config.activation.startswith("gelu") else 0.0
+    return max(least, _LLAMA_CPP_TOLERANCES[weights])
+
+
+def _dropped_characters(one: StringClass, tokenizer: Tokenizer) -> str | None:
+    if isinstance(tokenizer, CharacterTokenizer) and not one.ids and not one.texts:
+        return "llama.cpp drops characters that the tokenizer does not know, where normscope raises an error"
+    return None
+
+
+def _nanogpt_strings(one: StringClass, tokenizer: Tokenizer) -> str | None:
+    if isinstance(tokenizer, ByteTokenizer):
+        return "nanoGPT's tokenizer of characters has ASCII only, and shows the bytes of other characters as U+FFFD"
+    return None
+
+
+HTML = ProofPlan(_open_page, _int8_model)
+HUGGING_FACE = ProofPlan(
+    lambda source, weights, path: TransformersRuntime(path), _converted, lambda model, weights: 1e-4
+)
+GGUF = ProofPlan(_open_gguf, llama_cpp_model, _llama_cpp_tolerance, _dropped_characters, exact="f32")
+ONNX = ProofPlan(lambda source, weights, path: OnnxRuntime(path))
+SAFETENSORS = ProofPlan(lambda source, weights, path: SafetensorsRuntime(path), _converted, lambda model, weights: 1e-6)
+NANOGPT = ProofPlan(_open_nanogpt, known=_nanogpt_strings)

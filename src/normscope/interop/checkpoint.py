@@ -1,0 +1,114 @@
+"""A model of another tool in our terms: its config, its weights by our names, its tokenizer. And a GPT of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from normscope.data.tokenizers import Tokenizer
+from normscope.errors import WeightsError
+from normscope.models.gpt import GPT, GPTConfig
+from normscope.runtime.devices import resolve_device
+
+
+@dataclass(frozen=True)
+class ExternalCheckpoint:
+    """A checkpoint of another tool. Weights are read one at a time, when they are looked up.
+
+    Args:
+        format: where it comes from, such as "Hugging Face llama" or "nanoGPT".
+        path: the file or folder.
+        config: the model's config.
+        weights: our parameter names to tensors in the dtype in which they are stored.
+        tokenizer: the model's tokenizer; None if the checkpoint has none.
+        chat_template: Jinja template of a conversation; None if the checkpoint has none.
+        notices: messages for the user, such as a tokenizer that was not found.
+        quantization: coarsest format of quantized weights, such as "Q4_0", which are float32 here; None for none.
+    """
+
+    format: str
+    path: Path
+    config: GPTConfig
+    weights: Mapping[str, Tensor]
+    tokenizer: Tokenizer | None = None
+    chat_template: str | None = None
+    notices: tuple[str, ...] = ()
+    quantization: str | None = None
+
+
+def build_model(checkpoint: ExternalCheckpoint, device: str = "cpu") -> GPT:
+    """Build the GPT of a checkpoint, in eval mode, with weights in their stored dtype.
+
+    Takes the memory of the weights and of the largest tensor: the model is built without memory, and gets its weights
+    one by one.
+    """
+    try:
+        return model_from_weights(checkpoint.config, checkpoint.weights, device, copy=True)
+    except WeightsError as error:
+        raise WeightsError(f"{checkpoint.path} ({checkpoint.format}): {error}") from error
+
+
+def model_from_weights(
+    config: GPTConfig, weights: Mapping[str, Tensor], device: str = "cpu", *, copy: bool = False
+) -> GPT:
+    """Build a GPT in eval mode that has these weights, one by one.
+
+    Args:
+        config: config of the model.
+        weights: all its weights by name; only one is looked up at a time.
+        device: device of the model.
+        copy: copy every tensor, such as those of a memory-mapped file. Otherwise the model shares them, where it can.
+    """
+    target = resolve_device(device)
+    with torch.device("meta"):  # no initialization, and no memory
+        model = GPT(config)
+    wanted = model.state_dict()
+    _check_names(set(wanted), set(weights))
+    for name, expected in wanted.items():
+        owner, _, own_name = name.rpartition(".")
+        tensor = _owned(weights[name].detach(), target, copy)
+        if tensor.shape != expected.shape or tensor.is_floating_point() != expected.is_floating_point():
+            kind = "floating-point " if expected.is_floating_point() else ""
+            raise WeightsError(
+                f"{name} is {_dtype(tensor)} of {tuple(tensor.shape)}, but the model's config needs {kind}"
+                f"{tuple(expected.shape)}\nfix: use a config and weights of the same model"
+            )
+        module = model.get_submodule(owner)
+        if own_name in module._parameters:
+            module._parameters[own_name] = nn.Parameter(tensor, requires_grad=tensor.is_floating_point())
+        else:
+            module._buffers[own_name] = tensor
+    _fill_tables(model, target)
+    return model.eval()
+
+
+def _check_names(wanted: set[str], found: set[str]) -> None:
+    problems = [f"{name} is missing" for name in sorted(wanted - found)]
+    problems += [f"{name} is unexpected" for name in sorted(found - wanted)]
+    if problems:
+        more = f", and {len(problems) - 4} more" if len(problems) > 4 else ""
+        raise WeightsError(
+            f"the weights are not those of the model's config: {', '.join(problems[:4])}{more}\n"
+            f"fix: use a config and weights of the same model"
+        )
+
+
+def _owned(tensor: Tensor, device: torch.device, copy: bool) -> Tensor:
+    """The tensor on the device, contiguous, and alone in its memory: a slice would keep the whole tensor."""
+    moved = tensor.to(device).contiguous()
+    is_copy = moved.untyped_storage().data_ptr() != tensor.untyped_storage().data_ptr()
+    is_slice = moved.untyped_storage().nbytes() > moved.nbytes
+    return moved.clone() if is_slice or (copy and not is_copy) else moved
+
+
+def _fill_tables(model: GPT, device: torch.device) -> None:
+    """Compute the buffers that are not saved with the weights, such as the tables of rotary embeddings."""
+    for module in model.modules():
+        if any(buffer is not None and buffer.is_meta for buffer in module._buffers.values()):
+            module.to_empty(device=device, recurse=False)
+
+
+def _dtype(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")

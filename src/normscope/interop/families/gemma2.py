@@ -1,0 +1,23 @@
+"""Gemma 2: soft caps, and a sliding window in every other layer."""
+
+from normscope.interop.families import _gemma_like as gemma
+from normscope.interop.families import _llama_like as like
+from normscope.interop.family import Family
+from normscope.interop.layer_settings import window_by_layer
+from normscope.interop.rotary_settings import rotary
+from normscope.interop.settings import capped, norm
+from normscope.interop.weight_table import WeightTable
+
+FAMILY = Family(
+    model_type="gemma2",
+    architecture="Gemma2ForCausalLM",
+    fixed=gemma.FIXED,
+    settings=(
+        *gemma.SETTINGS, rotary(), norm("rms_norm_eps", 1e-6, **like.RMS),
+        window_by_layer(lambda settings, depth: ("SL" * depth)[:depth]),
+        capped("logit_cap", "final_logit_softcapping", 30.0),
+        capped("attention_cap", "attn_logit_softcapping", 50.0),
+    ),
+    weight_table=WeightTable(gemma.LAYERS, prefix="model.", ignored=like.IGNORED),
+    harmless=gemma.HARMLESS,
+)  # fmt: skip

@@ -1,0 +1,25 @@
+"""OLMo 2: norms on the outputs of the branches, and QK-norm over all heads together."""
+
+from normscope.blocks.norm import NormSpec
+from normscope.interop.families import _llama_like as like
+from normscope.interop.family import Family
+from normscope.interop.rotary_settings import rotary
+from normscope.interop.settings import choice, norm
+from normscope.interop.weight_table import WeightTable
+
+LAYERS = {
+    **like.OUTSIDE, **like.ATTENTION, **like.MLP, **like.QK_NORMS,
+    **like.norms("post_attention_layernorm", "post_feedforward_layernorm"),
+}  # fmt: skip
+
+FAMILY = Family(
+    model_type="olmo2",
+    architecture="Olmo2ForCausalLM",
+    fixed={"positions": "rotary", "wiring": "branch"},
+    settings=(
+        *like.SIZES, like.HEAD_DIM, like.ACTIVATION, like.UNTIED, rotary(),
+        norm("rms_norm_eps", 1e-5, qk_norm=NormSpec("b s [h e]", affine="(h e)", **like.RMS), **like.RMS),
+        choice("bias", "attention_bias", {False: False, True: "attention"}, False),
+    ),
+    weight_table=WeightTable(LAYERS, prefix="model.", ignored=like.IGNORED),
+)  # fmt: skip

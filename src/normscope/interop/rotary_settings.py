@@ -1,0 +1,128 @@
+"""The settings of rotary embeddings in a config.json.
+
+`rope_parameters` of transformers 5 has all of them. Earlier versions have `rope_scaling`, and `rope_theta` beside it;
+this form is written, because it can be read by both.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from normscope.blocks.rotary_scaling import RotaryScaling
+from normscope.errors import WeightsError
+from normscope.interop.settings import Setting, Settings
+from normscope.models.gpt import GPTConfig
+
+_THEIRS = {
+    "factor": "factor",
+    "low_freq_factor": "low_frequency_factor",
+    "high_freq_factor": "high_frequency_factor",
+    "original_max_position_embeddings": "original_context",
+}
+_KINDS: Mapping[str, tuple[str, ...]] = {"default": (), "linear": ("factor",), "llama3": tuple(_THEIRS)}
+"""The kinds of scaling, and their parameters."""
+_HARMLESS = ("rope_type", "type", "rope_theta", "partial_rotary_factor", "original_max_position_embeddings")
+
+
+def rotary(
+    base: float = 10000.0,
+    *,
+    base_name: str = "rope_theta",
+    part_name: str = "partial_rotary_factor",
+    part: float = 1.0,
+    partial: bool = False,
+    local_base: float | None = None,
+) -> Setting:
+    """The base and scaling of rotary embeddings.
+
+    Args:
+        base: the default of the base.
+        base_name: the setting of the base, where it is not in `rope_parameters`.
+        part_name: the setting of the rotated fraction of a head, likewise.
+        part: the default of this fraction.
+        partial: whether fractions below one are supported.
+        local_base: the default of the base in layers with a window; None if all layers are alike.
+    """
+    local_name = "rope_local_base_freq"
+    names = ("rope_parameters", "rope_scaling", base_name, part_name, "original_max_position_embeddings")
+    names += () if local_base is None else (local_name,)
+
+    def read(settings: Settings) -> dict[str, Any]:
+        rope = _parameters(settings)
+        found: dict[str, Any] = {}
+        if local_base is not None:
+            local = rope.get("sliding_attention") or {}
+            if _scaling(settings, local) is not None:
+                raise WeightsError(f"unsupported setting rope_parameters.sliding_attention={dict(local)!r:.80}")
+            found["local_rotary_base"] = _first(local.get("rope_theta"), settings.get(local_name), local_base)
+            rope = rope.get("full_attention") or {key: rope[key] for key in rope if key != "sliding_attention"}
+        found["rotary_base"] = _first(rope.get("rope_theta"), settings.get(base_name), base)
+        found["rotary_scaling"] = _scaling(settings, rope)
+        fraction = _first(rope.get("partial_rotary_factor"), settings.get(part_name), part)
+        if partial:
+            found["rotary_dim"] = _rotary_dim(settings, fraction)
+        elif fraction != 1:
+            raise WeightsError(f"unsupported setting {part_name}={fraction!r:.80}: expected 1.0")
+        return found
+
+    def write(config: GPTConfig) -> dict[str, Any]:
+        written: dict[str, Any] = {base_name: config.rotary_base, "rope_scaling": _written(config.rotary_scaling)}
+        if local_base is not None:
+            written[local_name] = _first(config.local_rotary_base, config.rotary_base)
+        if partial:
+            head_dim = config.head_sizes[2]
+            rotated = _first(config.rotary_dim, head_dim)
+            exact = rotated / head_dim
+            # It is read as int(head_dim * factor).
+            written[part_name] = exact if int(head_dim * exact) == rotated else (rotated + 0.5) / head_dim
+        return written
+
+    return Setting(names, read, write)
+
+
+def _parameters(settings: Settings) -> Mapping[str, Any]:
+    for name in ("rope_scaling", "rope_parameters"):  # in the order of transformers
+        rope = settings.get(name)
+        if rope:
+            if not isinstance(rope, Mapping):
+                raise WeightsError(f"unsupported setting {name}={rope!r:.80}: it must be a dict")
+            return rope
+    return {}
+
+
+def _first(*values: Any) -> Any:
+    return next((value for value in values if value is not None), None)
+
+
+def _scaling(settings: Settings, rope: Any) -> RotaryScaling | None:
+    if not isinstance(rope, Mapping):
+        raise WeightsError(f"unsupported rotary settings {rope!r:.80}: they must be a dict")
+    kind = rope.get("rope_type", rope.get("type", "default"))  # `type` in older files
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise WeightsError(f"unsupported setting rope_type={kind!r:.80}: expected one of {', '.join(_KINDS)}")
+    for name, value in rope.items():
+        if name not in _KINDS[kind] and name not in _HARMLESS and value is not None:
+            raise WeightsError(f"unsupported setting {name}={value!r:.80} of rotary embeddings of type {kind!r}")
+    if kind == "default":
+        return None
+    given = {own: rope[name] for name, own in _THEIRS.items() if name in _KINDS[kind] and rope.get(name) is not None}
+    if kind == "llama3" and settings.get("original_max_position_embeddings") is not None:
+        given["original_context"] = settings["original_max_position_embeddings"]
+    missing = sorted(name for name in _KINDS[kind] if _THEIRS[name] not in given)
+    if missing:
+        raise WeightsError(f"the rotary embeddings of type {kind!r} have no {missing[0]!r}")
+    return RotaryScaling(kind=kind, **given)  # type: ignore[arg-type]
+
+
+def _written(scaling: RotaryScaling | None) -> dict[str, Any] | None:
+    if scaling is None:
+        return None
+    return {"rope_type": scaling.kind, **{name: getattr(scaling, _THEIRS[name]) for name in _KINDS[scaling.kind]}}
+
+
+def _rotary_dim(settings: Settings, fraction: Any) -> int:
+    heads, width, head_dim = (settings.get(name) for name in ("num_attention_heads", "hidden_size", "head_dim"))
+    if not (isinstance(fraction, int | float) and 0 < fraction <= 1):
+        raise WeightsError(f"unsupported rotated fraction of a head, {fraction!r:.80}: expected above 0 and at most 1")
+    if head_dim is None and isinstance(heads, int) and isinstance(width, int) and heads > 0:
+        head_dim = width // heads
+    return int(head_dim * fraction) if isinstance(head_dim, int) else 0

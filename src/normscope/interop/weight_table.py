@@ -1,0 +1,182 @@
+"""The weights of a model family in terms of ours, in both directions, tensor by tensor."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from normscope.errors import WeightsError
+from normscope.interop.files.lazy_tensors import LazyTensors
+from normscope.models.gpt import GPT, GPTConfig
+from normscope.storage.tensor_spec import TensorSpec
+
+_ROTATED = ("attention.q", "attention.k", "attention.q_norm", "attention.k_norm")
+
+
+class Source(NamedTuple):
+    """Where a layer is in their checkpoint.
+
+    Args:
+        name: their layer; `{i}` is the index of a block. Several of ours may be fused in one of theirs.
+        fused: how: the "rows" of one layer after those of another, or for each of the "heads" in turn.
+        adds_one: whether the gain is stored as its difference from one.
+    """
+
+    name: str
+    fused: Literal["rows", "heads"] | None = None
+    adds_one: bool = False
+
+
+class _Group(NamedTuple):
+    """A tensor of theirs, and the tensors of ours that it has."""
+
+    source: Source
+    transposed: bool
+    ours: dict[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class WeightTable:
+    """The names of a family's layers.
+
+    Args:
+        layers: our layers, and where they are in theirs.
+        transposes: whether the linear layers of blocks store their weights as (in, out).
+        prefix: a prefix of all names that checkpoints without a head do not have.
+        ignored: a regular expression for buffers in older checkpoints.
+    """
+
+    layers: Mapping[str, str | Source]
+    transposes: bool = False
+    prefix: str = ""
+    ignored: str = ""
+
+    def to_ours(self, config: GPTConfig, theirs: Mapping[str, Tensor]) -> LazyTensors:
+        """Return our weights; raises if one of theirs is missing, is not used, or has another shape."""
+        groups = self._groups(config)
+        if not any(name.startswith(self.prefix) for name in theirs):
+            groups = {name.removeprefix(self.prefix): group for name, group in groups.items()}
+        found = _specs(theirs)
+        for name, group in groups.items():
+            wanted = _their_spec(group, config, torch.float32).shape
+            if name not in found:
+                raise WeightsError(f"the checkpoint has no {name!r}, which the model in config.json needs")
+            if found[name].shape != wanted or not found[name].dtype.is_floating_point:
+                dtype = str(found[name].dtype).removeprefix("torch.")
+                raise WeightsError(
+                    f"{name} is {dtype} of {found[name].shape}, but config.json needs floating-point {wanted}\n"
+                    f"fix: use config.json and weights of the same model"
+                )
+        self._refuse_unused(config, groups, theirs)
+        places = {own: (name, group) for name, group in groups.items() for own in group.ours}
+        specs = {}
+        for own, (name, group) in places.items():
+            dtype = found[name].dtype
+            wide = torch.promote_types(dtype, torch.float32)
+            specs[own] = TensorSpec(group.ours[own], wide if group.source.adds_one else dtype)
+        return LazyTensors(specs, lambda own: _to_ours(own, theirs[places[own][0]], places[own][1], config))
+
+    def to_theirs(self, config: GPTConfig, ours: Mapping[str, Tensor]) -> LazyTensors:
+        """Return their weights."""
+        groups, found = self._groups(config), _specs(ours)
+        specs = {
+            name: _their_spec(group, config, found[next(iter(group.ours))].dtype) for name, group in groups.items()
+        }
+        return LazyTensors(
+            specs, lambda name: _to_theirs([ours[own] for own in groups[name].ours], groups[name], config)
+        )
+
+    def _groups(self, config: GPTConfig) -> dict[str, _Group]:
+        """The tensors of theirs by name, in the order of ours."""
+        groups: dict[str, _Group] = {}
+        for name, shape in parameter_shapes(config).items():
+            layer, _, part = name.rpartition(".")
+            block = re.match(r"blocks\.(\d+)\.", layer)
+            found = self.layers[re.sub(r"^blocks\.\d+\.", "blocks.{i}.", layer)]
+            source = found if isinstance(found, Source) else Source(found)
+            their_name = f"{source.name}.{part}".format(i=block and block[1])
+            transposed = self.transposes and block is not None and len(shape) == 2
+            groups.setdefault(their_name, _Group(source, transposed, {})).ours[name] = shape
+        return groups
+
+    def _refuse_unused(self, config: GPTConfig, groups: Mapping[str, _Group], theirs: Mapping[str, Tensor]) -> None:
+        unused = [name for name in theirs if name not in groups and not re.fullmatch(self.ignored, name)]
+        head = self.layers["head"]
+        if config.tied_head and unused == [f"{head}.weight"]:  # a tied head, saved twice
+            table = next(name for name, group in groups.items() if "embedding.weight" in group.ours)
+            if torch.equal(theirs[unused[0]], theirs[table]):
+                return
+        if unused:
+            raise WeightsError(
+                f"weights not used by the model in config.json ({len(unused)}): {', '.join(unused[:4])}"
+                f"{', ...' * (len(unused) > 4)}\nfix: use config.json and weights of the same model"
+            )
+
+
+@lru_cache(maxsize=4)
+def parameter_shapes(config: GPTConfig) -> dict[str, tuple[int, ...]]:
+    """The shape of each weight of a model of this config."""
+    with torch.device("meta"):
+        return {name: tuple(tensor.shape) for name, tensor in GPT(config).state_dict().items()}
+
+
+def _specs(tensors: Mapping[str, Tensor]) -> Mapping[str, TensorSpec]:
+    if isinstance(tensors, LazyTensors):
+        return tensors.specs
+    return {name: TensorSpec.of(tensor) for name, tensor in tensors.items()}
+
+
+def _their_spec(group: _Group, config: GPTConfig, dtype: torch.dtype) -> TensorSpec:
+    parts = [torch.empty(shape, dtype=dtype, device="meta") for shape in group.ours.values()]
+    return TensorSpec.of(_to_theirs(parts, group, config))
+
+
+def _to_ours(name: str, tensor: Tensor, group: _Group, config: GPTConfig) -> Tensor:
+    tensor = tensor.t() if group.transposed else tensor
+    index, rows = list(group.ours).index(name), [shape[0] for shape in group.ours.values()]
+    if group.source.fused == "rows":
+        tensor = tensor.split(rows)[index]
+    elif group.source.fused == "heads":
+        tensor = tensor.unflatten(0, (config.heads, len(rows), -1))[:, index].flatten(0, 1)
+    if group.source.adds_one:
+        tensor = tensor.to(torch.promote_types(tensor.dtype, torch.float32)) + 1
+    order = _rotary_order(name, config)
+    return tensor if order is None else _reorder(tensor, order)
+
+
+def _to_theirs(parts: Sequence[Tensor], group: _Group, config: GPTConfig) -> Tensor:
+    restored = []
+    for name, part in zip(group.ours, parts, strict=True):
+        order = _rotary_order(name, config)
+        restored.append(part if order is None else _reorder(part, order.argsort()))
+    tensor = restored[0]
+    if group.source.fused == "rows":
+        tensor = torch.cat(restored)
+    elif group.source.fused == "heads":
+        tensor = torch.stack([part.unflatten(0, (config.heads, -1)) for part in restored], dim=1).flatten(0, 2)
+    if group.source.adds_one:
+        tensor = tensor - 1
+    return tensor.t() if group.transposed else tensor
+
+
+def _rotary_order(name: str, config: GPTConfig) -> Tensor | None:
+    """The order of the features of a head, if it is rotated in part.
+
+    Theirs rotates the first features, and pairs their halves. Ours pairs the halves of the head, and rotates the first
+    pairs.
+    """
+    head_dim, rotated = config.head_sizes[2], config.rotary_dim
+    if rotated is None or rotated == head_dim or name.rpartition(".")[0].split(".", 2)[-1] not in _ROTATED:
+        return None
+    features = torch.arange(head_dim)
+    turned, rest = features[:rotated].chunk(2), features[rotated:].chunk(2)
+    return torch.cat((turned[0], rest[0], turned[1], rest[1]))
+
+
+def _reorder(tensor: Tensor, order: Tensor) -> Tensor:
+    """Reorder the rows of each head."""
+    return tensor.unflatten(0, (-1, len(order)))[:, order.to(tensor.device)].flatten(0, 1)
