@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from normscope.cli.train import HardwareOptions, IntervalOptions, OptimizationOptions
+from normscope.cli.train import FinetuningOptions, HardwareOptions, IntervalOptions, OptimizationOptions
 from normscope.runs.run import Run
 from normscope.training.config import TrainConfig
 from tests.cli.running import SMALL, entered, refused, typed, write_text
@@ -63,8 +63,8 @@ def test_settings_reach_the_run(in_folder: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_every_training_setting_is_an_option() -> None:
-    options = {*vars(OptimizationOptions()), *vars(IntervalOptions()), *vars(HardwareOptions())}
-    assert options == set(TrainConfig(steps=1, batch=1).to_json())
+    groups = (OptimizationOptions(), IntervalOptions(), FinetuningOptions(), HardwareOptions())
+    assert {name for group in groups for name in vars(group)} == set(TrainConfig(steps=1, batch=1).to_json())
 
 
 def test_what_is_piped_in_is_read(

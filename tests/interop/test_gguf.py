@@ -49,7 +49,9 @@ def logits_of(model: Any) -> torch.Tensor:
     return found if isinstance(found, torch.Tensor) else found.logits
 
 
-@pytest.mark.parametrize("form", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.exhaustive) for name in FORMS])
+@pytest.mark.parametrize(
+    "form", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.exhaustive) for name in FORMS]
+)
 def test_the_same_logits_as_the_model_that_was_converted(tmp_path: Path, form: str) -> None:
     name, changes = FORMS[form]
     theirs = made(name, **changes)

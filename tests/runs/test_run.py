@@ -139,7 +139,7 @@ def test_a_missing_checkpoint_is_an_error(run: Run, checkpoint: Any) -> None:
         ("[]", "expected `object`, got `array`"),
         ("{", "Expecting property name"),
         ("\x00", "Expecting value"),
-        ('{"format": 99}', "has format 99, but this version of normscope reads formats 1 to 2"),
+        ('{"format": 99}', "has format 99, but this version of normscope reads formats 1 to 3"),
         ('{"format": 1}', "object missing required field `normscope`"),
         ('{"format": 1, "corpus": 5}', r"expected `object \| null`, got `int` at `corpus`"),
     ],

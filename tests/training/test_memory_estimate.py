@@ -11,13 +11,21 @@ from normscope.training.config import TrainConfig
 from normscope.training.memory_estimate import check_memory, weights_memory, window_memory
 
 MODEL = nanochat(vocab_size=100, context=32, depth=2, width=64, heads=2)
-NEEDED = weights_memory(MODEL) + 8 * window_memory(MODEL, TrainConfig(steps=1, batch=8))
+TRAIN = TrainConfig(steps=1, batch=8)
+NEEDED = weights_memory(MODEL, TRAIN) + 8 * window_memory(MODEL, TRAIN)
 
 
 def test_weights_are_counted_without_allocating() -> None:
     rotary = 32 * (64 // 2)  # two tables of cosines and sines, each for half of a head
-    assert weights_memory(MODEL) == 4 * (3 * GPT(MODEL).parameter_count() + rotary)
-    assert weights_memory(nanochat(width=10**13, heads=1)) > 10**18
+    assert weights_memory(MODEL, TRAIN) == 4 * (3 * GPT(MODEL).parameter_count() + rotary)
+    assert weights_memory(nanochat(width=10**13, heads=1), TRAIN) > 10**18
+
+
+def test_adapters_need_gradients_and_the_frozen_weights_do_not() -> None:
+    lora = TrainConfig(steps=1, batch=8, lora=4)
+    adapters = 2 * 4 * (4 * (64 + 64) + 2 * (64 + 256))
+    assert needs.trained_parameters(MODEL, lora) == adapters
+    assert weights_memory(MODEL, lora) == 4 * (GPT(MODEL).parameter_count() + 2 * adapters + 32 * 32)
 
 
 def test_the_estimate_is_below_what_autograd_keeps() -> None:
@@ -33,7 +41,7 @@ def test_the_estimate_is_below_what_autograd_keeps() -> None:
     with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
         loss = model.loss(tokens, tokens)  # alive to the end, or the places would be used again
     size = sum(bytes_ for place, bytes_ in kept.items() if place not in weights)
-    least = 8 * window_memory(MODEL, TrainConfig(steps=1, batch=8))
+    least = 8 * window_memory(MODEL, TRAIN)
     assert least < size < 3 * least
     assert loss.requires_grad
 
@@ -46,7 +54,7 @@ def test_the_estimate_is_below_what_autograd_keeps() -> None:
         (NEEDED - 1, {"micro_batch": 4}, None),
         (NEEDED - 1, {}, "--micro-batch 3 or less, which gives the same result"),
         (NEEDED - 1, {"micro_batch": 99}, "--micro-batch 3 or less"),
-        (weights_memory(MODEL), {}, "a smaller --depth, --width or --context"),
+        (weights_memory(MODEL, TRAIN), {}, "a smaller --depth, --width or --context"),
     ],
 )
 def test_only_runs_that_cannot_fit_are_errors(

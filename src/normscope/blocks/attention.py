@@ -8,8 +8,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from normscope.blocks.cache import LayerCache, StartPosition, max_start, position_ids
+from normscope.blocks.cache import LayerCache, Positions, StartPosition, max_start, position_ids
 from normscope.blocks.checks import check_dropout, check_mask, check_stream
+from normscope.blocks.documents import Documents
 from normscope.blocks.fused_norms import norm_and_rotate
 from normscope.blocks.gate import Gate
 from normscope.blocks.initialization import Initialization, Role
@@ -127,30 +128,48 @@ class Attention(BaseModule):
         mask: Tensor | None = None,
         cache: LayerCache | None = None,
         values: Tensor | None = None,
+        documents: Documents | None = None,
     ) -> Tensor:
         if is_fx_proxy(x):
-            return self._fx_call(x, mask, cache, values)
+            return self._fx_call(x, mask, cache, values, documents)
         x = self._check(x, mask)
         b, s, _ = x.shape
-        start = 0 if cache is None else self._check_cache(cache, mask)
+        start: Positions = 0 if documents is None else documents.positions
+        if cache is not None:
+            start = self._check_cache(cache, mask)
         q, k = self._query_key(x, mask, start)
         v = self._value(x, mask, values)
-        drops = self.training and self.dropout.p > 0
-        if mask is None and cache is None and not drops and self.cap is None:
-            y = attend(q, k, v, causal=self.causal, window=self.window)
+        if cache is not None:
+            k, v = (kept.transpose(1, 2) for kept in cache.append(k.transpose(1, 2), v.transpose(1, 2)))
+        if isinstance(start, Tensor):
+            assert documents is not None
+            y = self._attend_in_documents(q, k, v, documents)
         else:
-            if cache is not None:
-                k, v = (kept.transpose(1, 2) for kept in cache.append(k.transpose(1, 2), v.transpose(1, 2)))
-            dropout = self.dropout.p if drops else 0.0
-            if self.cap is None:
-                # torch's causal flag is faster than a mask. It aligns the mask to the top left, so only at start 0.
-                causal, attn_mask = self._plainly_causal(s, start, mask), self._visible(s, start, mask, x.device)
-                y = sdpa(q, k, v, attn_mask=attn_mask, causal=causal, dropout=dropout)
-            else:
-                y = capped_attention(q, k, v, self._attention_mask(s, start, mask, x.device), self.cap, dropout)
+            y = self._attend(q, k, v, start, mask, is_cached=cache is not None)
         y = y.reshape(b, s, self.heads * self.head_dim)
         out: Tensor = self.dropout(self.out(y))
         return out
+
+    def _attend(
+        self, q: Tensor, k: Tensor, v: Tensor, start: StartPosition, mask: Tensor | None, *, is_cached: bool = False
+    ) -> Tensor:
+        s, dropout = q.shape[1], self.dropout.p if self.training else 0.0
+        if self.cap is not None:
+            return capped_attention(q, k, v, self._attention_mask(s, start, mask, q.device), self.cap, dropout)
+        if mask is None and not is_cached and dropout == 0:
+            return attend(q, k, v, causal=self.causal, window=self.window)
+        # torch's causal flag is faster than a mask. It aligns the mask to the top left, so only at start 0.
+        causal, attn_mask = self._plainly_causal(s, start, mask), self._visible(s, start, mask, q.device)
+        return sdpa(q, k, v, attn_mask=attn_mask, causal=causal, dropout=dropout)
+
+    def _attend_in_documents(self, q: Tensor, k: Tensor, v: Tensor, documents: Documents) -> Tensor:
+        """Attend document by document: less work than with a mask, and what one computes cannot reach another."""
+        q, k, v = (heads.flatten(0, 1)[None] for heads in (q, k, v))  # 1 b*s h e
+        parts = [
+            self._attend(q[:, start:stop], k[:, start:stop], v[:, start:stop], 0, None)
+            for start, stop in documents.spans
+        ]
+        return torch.cat(parts, dim=1)
 
     def attention_weights(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return the weights softmax(scale q k^T + mask) of each head, (b, heads, s, t); every row sums to 1.
@@ -168,7 +187,7 @@ class Attention(BaseModule):
         # An attention weight of 0 does not remove non-finite padding: 0 * inf and inf - inf are NaN.
         return x if mask is None else x.where(mask[:, :, None], 0.0)
 
-    def _query_key(self, x: Tensor, mask: Tensor | None, start: StartPosition) -> tuple[Tensor, Tensor]:
+    def _query_key(self, x: Tensor, mask: Tensor | None, start: Positions) -> tuple[Tensor, Tensor]:
         """Return queries (b, s, h, e) and keys (b, s, kv_heads, e), normalized and rotated."""
         q = norm_and_rotate(self._heads(self.q(x)), self.q_norm, self.rotary, mask, start)
         if self.scale is not None:  # attention itself divides by sqrt(e)

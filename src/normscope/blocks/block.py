@@ -10,6 +10,7 @@ from normscope.blocks.activations import get_activation
 from normscope.blocks.attention import Attention, check_heads
 from normscope.blocks.cache import LayerCache
 from normscope.blocks.checks import check_dropout, check_mask, check_stream
+from normscope.blocks.documents import Documents
 from normscope.blocks.initialization import get_initialization
 from normscope.blocks.mlp import MLP, default_hidden
 from normscope.blocks.norm.norm_spec import NormSpec, as_norm, build_norm
@@ -187,12 +188,13 @@ class Block(BaseModule):
         mask: Tensor | None = None,
         cache: LayerCache | None = None,
         values: Tensor | None = None,
+        documents: Documents | None = None,
     ) -> Tensor:
         if is_fx_proxy(x):
-            return self._fx_call(x, mask, cache, values)
+            return self._fx_call(x, mask, cache, values, documents)
         check_stream(x, "a block")
         check_mask(mask, x, x.shape[:2])
-        attention = partial(self.attention, mask=mask, cache=cache, values=values)
+        attention = partial(self.attention, mask=mask, cache=cache, values=values, documents=documents)
         return self.wiring.join(x, attention, self.mlp, [MaskedNorm(norm, mask) for norm in self.norms])
 
     def extra_repr(self) -> str:

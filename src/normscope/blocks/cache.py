@@ -21,6 +21,9 @@ ALIGNMENT = 64
 StartPosition = int | tuple[int, ...]
 """The position of the first new token: one number for all rows, or one per row."""
 
+Positions = StartPosition | Tensor
+"""Where tokens are: the position of the first one, or those of all, (b, s), if rows hold several documents."""
+
 
 def position_ids(start: StartPosition, count: int, device: torch.device) -> Tensor:
     """Return the position ids of `count` tokens: (s), or (b, s) if rows start at different positions.

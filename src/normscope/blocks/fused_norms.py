@@ -5,7 +5,7 @@ from typing import TypeGuard
 from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
 
-from normscope.blocks.cache import StartPosition
+from normscope.blocks.cache import Positions
 from normscope.blocks.norm import LayerNorm, Norm, RMSNorm
 from normscope.blocks.rotary import Rotary
 from normscope.ops.norm import normalize
@@ -30,7 +30,7 @@ def add_and_normalize(
 
 
 def norm_and_rotate(
-    x: Tensor, norm: nn.Module | None, rotary: Rotary | None, mask: Tensor | None, start: StartPosition
+    x: Tensor, norm: nn.Module | None, rotary: Rotary | None, mask: Tensor | None, start: Positions
 ) -> Tensor:
     """Apply QK-norm and rotary embedding, each if given, to the queries or keys x (b, s, heads, e).
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from normscope.blocks.cache import StartPosition, max_start, position_ids
+from normscope.blocks.cache import Positions, max_start, position_ids
 from normscope.blocks.checks import check_tensor
 from normscope.blocks.rotary_scaling import RotaryScaling
 from normscope.blocks.torch_tools import BaseModule, is_fx_proxy
@@ -115,21 +115,22 @@ class Rotary(BaseModule):
                 return True
         return False
 
-    def forward(self, x: Tensor, start: StartPosition) -> Tensor:
+    def forward(self, x: Tensor, start: Positions) -> Tensor:
         if is_fx_proxy(x):
             return self._fx_call(x, start)
         return apply_rotary(x, *self.tables(x, start))
 
-    def tables(self, x: Tensor, start: StartPosition) -> tuple[Tensor, Tensor]:
+    def tables(self, x: Tensor, start: Positions) -> tuple[Tensor, Tensor]:
         """Return cos and sin for the positions of x, after checking x.
 
-        Their shape is (tokens, 1, head_dim / 2), or (batch, tokens, 1, head_dim / 2) if rows start at different
-        positions.
+        Their shape is (tokens, 1, head_dim / 2), or (batch, tokens, 1, head_dim / 2) if rows have different positions.
         """
         check_tensor(x, self)
         check_dense(x, self)
         if not x.is_floating_point():
             raise DtypeError(f"{self} takes a tensor of floats, but got {x.dtype}")
+        if isinstance(start, Tensor):
+            return self.cos[start], self.sin[start]
         starts = start if isinstance(start, tuple) else (start,)
         for first in starts:
             if isinstance(first, bool) or not isinstance(first, int | Integral):

@@ -32,7 +32,8 @@ SETTINGS = {
 class Chat(GenerationOptions):
     """Chat with a trained model.
 
-    The model continues the whole conversation. A model trained on stories continues stories. Lines that start with /
+    A model with a chat template answers in turns. Others continue the whole text: a model trained on stories continues
+    stories. Lines that start with /
     are commands: see /help.
     """
 

@@ -6,12 +6,13 @@ To add a flag, add a field to `TrainConfig` (`normscope.training.config`): its d
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 
 from normscope.cli import options as opt
-from normscope.training.config import INTERVALS, TrainConfig, WandbMode
+from normscope.training.config import FINETUNING, INTERVALS, TrainConfig, WandbMode
 
 STOPPED = 130  # the exit code of a command stopped by Ctrl-C
 
@@ -78,14 +79,18 @@ class LoggingOptions:
     """Log to Weights & Biases."""
 
 
-# Every field of TrainConfig is an option. Fields that are not in one of these two groups are in OptimizationOptions.
+# Every field of TrainConfig is an option. Fields that are not in one of these groups are in OptimizationOptions.
 _HARDWARE = ("device", "precision", "compile")
-_OTHERS = [field.name for field in dataclasses.fields(TrainConfig) if field.name not in INTERVALS + _HARDWARE]
+_GROUPED = INTERVALS + _HARDWARE + FINETUNING
+_OTHERS = [field.name for field in dataclasses.fields(TrainConfig) if field.name not in _GROUPED]
 OptimizationOptions = opt.config_options(
     "OptimizationOptions", "Optimizer and learning-rate schedule. Defaults come from the recipe.", TrainConfig, _OTHERS
 )
 IntervalOptions = opt.config_options(
     "IntervalOptions", "Intervals in steps; 0 means only at the end.", TrainConfig, INTERVALS
+)
+FinetuningOptions = opt.config_options(
+    "FinetuningOptions", "What --from trains: all weights, or a part.", TrainConfig, FINETUNING
 )
 HardwareOptions = opt.config_options(
     "HardwareOptions", "Device and precision; see also `normscope doctor`.", TrainConfig, _HARDWARE
@@ -101,6 +106,7 @@ class Train:
       normscope train my.txt
       normscope train books/ notes/*.md --depth 6
       cat log | normscope train -
+      normscope train my.txt --from runs/books --lora 8
 
     Ctrl-C saves a checkpoint and stops; `normscope resume` continues.
     """
@@ -111,8 +117,11 @@ class Train:
     out: opt.OptionalFolder = None
     """Run folder (default: a new folder in runs/)."""
 
-    recipe: opt.Str = "dial"
-    """dial: model and training scaled by --depth. sprint: a small, fast character model."""
+    init_from: Annotated[Path | None, tyro.conf.arg(name="from", metavar="SOURCE", help_behavior_hint="")] = None
+    """Start from these weights, with their architecture and tokenizer: a run, or a Hugging Face folder."""
+
+    recipe: opt.OptionalStr = None
+    """dial (default): model and training scaled by --depth. sprint: a small, fast character model."""
 
     depth: opt.OptionalInt = None
     """Number of blocks. Width, heads, learning rates and steps scale with it."""
@@ -124,6 +133,7 @@ class Train:
     architecture: ModelOptions = field(default_factory=ModelOptions)
     optimization: OptimizationOptions = field(default_factory=OptimizationOptions)  # type: ignore[valid-type]
     intervals: IntervalOptions = field(default_factory=IntervalOptions)  # type: ignore[valid-type]
+    finetuning: FinetuningOptions = field(default_factory=FinetuningOptions)  # type: ignore[valid-type]
     hardware: HardwareOptions = field(default_factory=HardwareOptions)  # type: ignore[valid-type]
     logging: LoggingOptions = field(default_factory=LoggingOptions)
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -36,12 +36,22 @@ class PartRecord:
         bytes: UTF-8 bytes of text, without end-of-text tokens.
         documents: number of documents with text in this part.
         sha256: checksum of the file.
+        marks_sha256: checksum of the file of marks; None for plain text, which has none.
+        trained_tokens: number of tokens that the assistant writes; None for plain text, of which every token counts.
+            `bytes` counts their text.
     """
 
     tokens: Count
     bytes: Count
     documents: Count
     sha256: Sha256
+    marks_sha256: Sha256 | None = None
+    trained_tokens: Count | None = None
+
+    @property
+    def bytes_per_token(self) -> float:
+        """Mean length of the tokens that a model is trained to write."""
+        return self.bytes / max(1, self.tokens if self.trained_tokens is None else self.trained_tokens)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +115,15 @@ def part_name(part: CorpusPart) -> str:
     return f"{part}.bin"
 
 
+def marks_name(part: CorpusPart) -> str:
+    """Return the name of the file that has a mark for each token of a conversation."""
+    return f"{part}-marks.bin"
+
+
+IS_TRAINED, IS_START = 1, 2
+"""Marks of a token, one byte: the assistant writes it; a conversation starts with it."""
+
+
 @dataclass(frozen=True)
 class Corpus:
     """A prepared corpus.
@@ -115,6 +134,7 @@ class Corpus:
         train: training tokens.
         validation: held-out tokens.
         record: counts, checksums, sources and settings (corpus.json).
+        marks: of conversations, the marks of the tokens of each part; None for plain text.
     """
 
     folder: Path
@@ -122,6 +142,7 @@ class Corpus:
     train: TokenFile
     validation: TokenFile
     record: CorpusRecord
+    marks: Mapping[CorpusPart, TokenFile] | None = None
 
     @property
     def notices(self) -> tuple[str, ...]:
@@ -155,7 +176,18 @@ def open_corpus(folder: str | Path, *, verify: bool | Collection[CorpusPart] = F
     tokenizer = _tokenizer(folder / TOKENIZER_NAME, record)
     train = _tokens(folder / part_name("train"), record.train, record.dtype, "train" in verify)
     validation = _tokens(folder / part_name("validation"), record.validation, record.dtype, "validation" in verify)
-    return Corpus(folder, tokenizer, train, validation, record)
+    return Corpus(folder, tokenizer, train, validation, record, _marks(folder, record, verify))
+
+
+def _marks(folder: Path, record: CorpusRecord, verify: Collection[CorpusPart]) -> dict[CorpusPart, TokenFile] | None:
+    parts: dict[CorpusPart, PartRecord] = {"train": record.train, "validation": record.validation}
+    if any(part.marks_sha256 is None for part in parts.values()):
+        return None
+    files = {}
+    for name, part in parts.items():
+        expected = replace(part, sha256=part.marks_sha256 or "")
+        files[name] = _tokens(folder / marks_name(name), expected, "uint8", name in verify)
+    return files
 
 
 def _tokenizer(path: Path, record: CorpusRecord) -> Tokenizer:

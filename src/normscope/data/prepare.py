@@ -10,14 +10,17 @@ from pathlib import Path
 from typing import Literal
 
 from normscope.checks import SEED_LIMIT, as_path, check_flags, check_positive_int, check_seed
-from normscope.data.corpus import Corpus
+from normscope.data.conversations.prepare import are_conversations, prepare_conversations
+from normscope.data.corpus import Corpus, SettingValue
 from normscope.data.documents import text_statistics
 from normscope.data.readers import Progress, SourceReader
 from normscope.data.sources import STDIN, SourceFile, find_sources, source_names
 from normscope.data.split import PARTS, AssignedText, check_split, choose_split
 from normscope.data.stories import entropy_floor, stories
-from normscope.data.tokenizers.characters import CharacterTokenizer
-from normscope.data.tokenizers.choose import AUTO, check_tokenizer_option, choose_tokenizer, special_names
+from normscope.data.tokenizers.base import Tokenizer
+from normscope.data.tokenizers.characters import ByteTokenizer, CharacterTokenizer
+from normscope.data.tokenizers.choose import AUTO, KINDS, check_tokenizer_option, choose_tokenizer, special_names
+from normscope.data.tokenizers.load import load_tokenizer
 from normscope.data.write_corpus import temporary_folder, write_corpus
 from normscope.errors import ConfigError
 from normscope.storage.files import AtomicFile, os_errors
@@ -50,7 +53,8 @@ def prepare(
             smaller vocabulary for a short text; characters for a very short text, and for scripts such as Chinese with
             many multi-byte characters.
         vocab_size: vocabulary size of "bpe" (default: 2048).
-        column: column of .jsonl and .parquet files that holds the text.
+        column: column of .jsonl and .parquet files that holds the text. A .jsonl file that has "messages" instead is
+            read as conversations, of which a model learns what the assistant writes.
         seed: random seed of the split.
         split: "random" holds out random pieces, "tail" the end of the text.
         val_fraction: fraction of the text that is held out (default: 0.1, at most about 1 MB).
@@ -74,6 +78,20 @@ def prepare(
     names = source_names(sources)
     with _saved_stdin(folder) if STDIN in map(str, names) else nullcontext() as piped:
         files, notices = find_sources(names, column=column, piped=piped)
+        settings: dict[str, SettingValue] = {
+            "tokenizer": str(tokenizer),
+            "vocab_size": vocab_size,
+            "column": column,
+            "seed": seed,
+            "split": split,
+            "val_fraction": val_fraction,
+            "allow_special": allow_special,
+        }
+        if are_conversations(files):
+            chosen = _tokenizer_of_conversations(tokenizer)
+            return prepare_conversations(
+                files, Path(folder), chosen, settings=settings, notices=tuple(notices), progress=progress
+            )
         reader = SourceReader(files, passes=3 if tokenizer in ("bpe", AUTO) else 2, progress=progress)
         statistics = text_statistics(reader.pieces())
         chosen_split = choose_split(split, seed, val_fraction, statistics, reader.preview, special)
@@ -96,18 +114,21 @@ def prepare(
             texts(),
             chosen,
             special=special,
-            settings={
-                "tokenizer": str(tokenizer),
-                "vocab_size": vocab_size,
-                "column": column,
-                "seed": seed,
-                "split": split,
-                "val_fraction": val_fraction,
-                "allow_special": allow_special,
-            },
+            settings=settings,
             sources=reader.fingerprints,
             notices=(*notices, *more),
         )
+
+
+def _tokenizer_of_conversations(tokenizer: str | Path) -> Tokenizer:
+    if tokenizer == "bytes":
+        return ByteTokenizer()
+    if tokenizer in KINDS:
+        raise ConfigError(
+            f"conversations need a tokenizer that exists, but tokenizer={tokenizer!r} is made from the text\n"
+            f"fix: --from SOURCE, which has one; --tokenizer with the path of a tokenizer.json; or --tokenizer bytes"
+        )
+    return load_tokenizer(tokenizer)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from normscope.data.corpus import (
     CorpusRecord,
     PartRecord,
     SettingValue,
+    marks_name,
     open_corpus,
     part_name,
 )
@@ -107,7 +108,7 @@ def write_corpus(
             expected_floor_bits_per_byte=expected_floor,
         )
         write_atomically(temporary / RECORD_NAME, record.to_json())
-        _move(temporary, folder)
+        move_corpus(temporary, folder, tuple(map(part_name, PARTS)))
     return open_corpus(folder)
 
 
@@ -137,11 +138,11 @@ def _batches(assigned: AssignedText) -> Iterator[list[tuple[CorpusPart, str | No
     yield batch
 
 
-def _move(temporary: Path, folder: Path) -> None:
+def move_corpus(temporary: Path, folder: Path, names: Collection[str]) -> None:
     """Move the new files into the folder. The record is removed first, so that an interrupted move is detected."""
     try:
         (folder / RECORD_NAME).unlink(missing_ok=True)
-        for name in (*map(part_name, PARTS), TOKENIZER_NAME, RECORD_NAME):
+        for name in (*names, TOKENIZER_NAME, RECORD_NAME):
             (temporary / name).replace(folder / name)
     except OSError as error:
         raise write_error(folder / RECORD_NAME, error) from error
@@ -170,7 +171,7 @@ def check_output_folder(folder: str | Path) -> None:
             f"{folder} already holds a prepared corpus, which runs may depend on\n"
             f"fix: name another folder with --out, or delete this one if no run needs it"
         )
-    leftovers = {TOKENIZER_NAME, *map(part_name, PARTS)}  # the record is written last
+    leftovers = {TOKENIZER_NAME, *map(part_name, PARTS), *map(marks_name, PARTS)}  # the record is written last
     unrelated = [name for name in names if name not in leftovers and not name.startswith(".")]
     if unrelated:
         raise FileError(

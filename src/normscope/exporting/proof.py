@@ -149,9 +149,7 @@ def _compare(source: ModelSource, weights: str, path: Path, plan: ProofPlan, wri
     return Proof(theirs.name, diff, tuple(problems), tuple(known), rounding, first_layer)
 
 
-def _tokenizer_problems(
-    diff: RuntimeDiff, tokenizer: Tokenizer, known: KnownDifference
-) -> tuple[list[str], list[str]]:
+def _tokenizer_problems(diff: RuntimeDiff, tokenizer: Tokenizer, known: KnownDifference) -> tuple[list[str], list[str]]:
     """Return the differences that the format says there may be, and the others."""
     allowed: dict[str, list[str]] = {}
     problems = []

@@ -4,6 +4,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from normscope.data.conversations.encode import encode_prompt
+from normscope.data.conversations.messages import ASSISTANT
+from normscope.data.conversations.messages import Message as Turn
+from normscope.data.conversations.template import ChatTemplate
 from normscope.data.tokenizers import Tokenizer
 from normscope.errors import ConfigError
 from normscope.generate.config import GenerationConfig, make_config
@@ -34,6 +38,8 @@ class Message:
 class Conversation:
     """A text that user and model write in turns. The model continues the whole text, as far as it fits the context.
 
+    With a chat template, each message is a turn of the user, and the model answers with a turn of the assistant.
+
     >>> from normscope.data.tokenizers import CharacterTokenizer
     >>> from normscope.models.presets import llama
     >>> tokenizer = CharacterTokenizer.of(["hello world"])
@@ -49,16 +55,25 @@ class Conversation:
         model: a GPT, in train or eval mode; the mode is left unchanged.
         tokenizer: the tokenizer that the model was trained with.
         config: generation settings; `config` may be replaced between messages.
+        template: chat template of the model; None to continue the text as it is.
         settings: fields of `GenerationConfig` to replace, for instance temperature=0.8.
     """
 
     def __init__(
-        self, model: GPT, tokenizer: Tokenizer, config: GenerationConfig | None = None, **settings: Any
+        self,
+        model: GPT,
+        tokenizer: Tokenizer,
+        config: GenerationConfig | None = None,
+        *,
+        template: ChatTemplate | None = None,
+        **settings: Any,
     ) -> None:
         check_tokenizer_matches(model, tokenizer)
         self.model, self.tokenizer = model, tokenizer
         self.config = make_config(config, settings)
         self.messages: list[Message] = []
+        self.template = template
+        self._stop_tokens, self._stop_strings = ((), ()) if template is None else _ends_of_turn(template, tokenizer)
 
     @property
     def text(self) -> str:
@@ -71,13 +86,24 @@ class Conversation:
         The message is recorded when the reply finishes. If the iterator is closed or interrupted, the reply is recorded
         as far as it was streamed. Invalid text is refused immediately.
         """
-        history = [token for message in self.messages for token in message.tokens]
-        prompt = self._encode_after(history, text)
-        config = replace(self.config, samples=1)
-        generation = TextGeneration(self.model, self.tokenizer, [history + prompt], config)
+        config = replace(self.config, samples=1, stop=(*self.config.stop, *self._stop_strings))
+        if self.template is None:
+            history = [token for message in self.messages for token in message.tokens]
+            prompt = self._encode_after(history, text)
+        else:
+            history, prompt = [], encode_prompt(self.template, self.tokenizer, self._turns(text))
+        generation = TextGeneration(self.model, self.tokenizer, [history + prompt], config, self._stop_tokens)
         reply = self._stream_reply(text, prompt, generation)
         next(reply)  # start the generator: one that has not started does not run its `finally` when closed
         return reply
+
+    def _turns(self, text: str) -> list[Turn]:
+        """The conversation so far and a new message, as a chat template takes them."""
+        turns: list[Turn] = []
+        for message in self.messages:
+            turns.append({"role": "user", "content": message.prompt})
+            turns.append({"role": ASSISTANT, "content": message.reply})
+        return [*turns, {"role": "user", "content": text}]
 
     def undo(self) -> Message:
         """Remove the last message and its reply; return it."""
@@ -120,3 +146,15 @@ class Conversation:
         """Decode tokens that continue others."""
         stream = self.tokenizer.stream(before)
         return "".join([*map(stream.push, tokens), stream.finish()])
+
+
+def _ends_of_turn(template: ChatTemplate, tokenizer: Tokenizer) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """The tokens, and the strings that are no single token, with which the model ends its turn."""
+    tokens, strings = list[int](), list[str]()
+    for end in {template.end_of_turn, template.variables.get("eos_token", "")} - {""}:
+        ids = tokenizer.encode_with_spans(end)[0].tolist()
+        if len(ids) == 1:
+            tokens += ids
+        else:
+            strings.append(end)
+    return tuple(sorted(tokens)), tuple(sorted(strings))

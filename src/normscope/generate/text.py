@@ -45,11 +45,19 @@ class TextGeneration:
         tokenizer: the tokenizer that the model was trained with.
         prompts: token ids of each prompt; an empty one starts at the beginning of a document.
         config: generation settings.
+        stop_tokens: tokens that end a text, besides the end-of-text token.
     """
 
-    def __init__(self, model: GPT, tokenizer: Tokenizer, prompts: Sequence[TokenIds], config: GenerationConfig) -> None:
+    def __init__(
+        self,
+        model: GPT,
+        tokenizer: Tokenizer,
+        prompts: Sequence[TokenIds],
+        config: GenerationConfig,
+        stop_tokens: Sequence[int] = (),
+    ) -> None:
         starts = [prompt if len(prompt) else [tokenizer.start_token_id] for prompt in prompts]
-        stop = () if tokenizer.eos_token_id is None else (tokenizer.eos_token_id,)
+        stop = stop_tokens if tokenizer.eos_token_id is None else (tokenizer.eos_token_id, *stop_tokens)
         # The model's vocabulary may be padded to a larger one.
         self.generation = Generation(model, starts, config, stop_tokens=stop, vocabulary=tokenizer.vocab_size)
         sequences = self.generation.sequences

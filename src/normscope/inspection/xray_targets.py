@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from normscope.checks import check_seed
-from normscope.data.batches import windows
+from normscope.data.packed_batches import validation_batches
 from normscope.errors import ConfigError, NormscopeError, WeightsError
 from normscope.inspection.user_function import call_function, check_call
 from normscope.interop.checkpoint import build_model
@@ -67,16 +67,15 @@ def from_run(folder: Path, checkpoint: str | int, seed: int = 0) -> XrayTarget:
     run = Run.open(folder)
     if run.config.imported is not None:
         return _on_random_tokens(str(folder), run.load_model(checkpoint)[0], seed)
-    model, done = run.load_model(checkpoint)
+    model, done = run.load_trained_model(checkpoint)
     corpus, train = run.corpus(verify=["validation"]), run.config.train
     optimizer = OptimizerGroup(model, train)
     expected = tensor_specs(optimizer.expected_tensors() if done else {})
     optimizer.load(run.checkpoints.open(done).tensors("optimizer", expected))
-    several = list(islice(windows(corpus.validation, model.config.context, BATCH_SIZE), 64))
+    several = list(islice(validation_batches(corpus, model.config.context, BATCH_SIZE), 64))
 
-    def batch(number: int) -> tuple[Tensor, Tensor]:
-        inputs, targets = several[number % len(several)]
-        return torch.from_numpy(inputs), torch.from_numpy(targets)
+    def batch(number: int) -> tuple[Tensor, ...]:
+        return tuple(map(torch.from_numpy, several[number % len(several)]))
 
     # After the last step the schedule is at zero, so use the learning rate of the last step.
     lr_scale = train.lr_schedule().lr_scale(min(done, train.steps - 1))
@@ -141,10 +140,10 @@ def from_function(target: str, seed: int) -> XrayTarget:
 
 
 def _of_gpt(
-    label: str, model: GPT, batch: Callable[[int], tuple[Tensor, Tensor]], step: Callable[[], object]
+    label: str, model: GPT, batch: Callable[[int], tuple[Tensor, ...]], step: Callable[[], object]
 ) -> XrayTarget:
     def cached() -> None:
-        inputs, _ = batch(0)
+        inputs, *_ = batch(0)
         first = max(1, inputs.shape[1] // 2)
         cache = model.new_cache(len(inputs), inputs.shape[1])
         for part in inputs.split([first, *[1] * (inputs.shape[1] - first)], dim=1):

@@ -14,15 +14,65 @@ REQUIRED = object()
 """The default of a setting that has none."""
 
 HARMLESS = frozenset(
-    "model_type architectures transformers_version dtype torch_dtype use_cache initializer_range auto_map name_or_path "
-    "bos_token_id eos_token_id pad_token_id sep_token_id decoder_start_token_id forced_bos_token_id "
-    "forced_eos_token_id tokenizer_class prefix finetuning_task task_specific_params problem_type id2label label2id "
-    "num_labels output_attentions output_hidden_states output_scores return_dict return_dict_in_generate torchscript "
-    "use_bfloat16 max_length min_length do_sample early_stopping num_beams num_beam_groups diversity_penalty "
-    "temperature top_k top_p typical_p repetition_penalty length_penalty no_repeat_ngram_size "
-    "encoder_no_repeat_ngram_size bad_words_ids num_return_sequences chunk_size_feed_forward remove_invalid_values "
-    "exponential_decay_length_penalty suppress_tokens begin_suppress_tokens cache_implementation "
-    "attn_implementation unsloth_version unsloth_fixed".split()
+    [
+        "model_type",
+        "architectures",
+        "transformers_version",
+        "dtype",
+        "torch_dtype",
+        "use_cache",
+        "initializer_range",
+        "auto_map",
+        "name_or_path",
+        "bos_token_id",
+        "eos_token_id",
+        "pad_token_id",
+        "sep_token_id",
+        "decoder_start_token_id",
+        "forced_bos_token_id",
+        "forced_eos_token_id",
+        "tokenizer_class",
+        "prefix",
+        "finetuning_task",
+        "task_specific_params",
+        "problem_type",
+        "id2label",
+        "label2id",
+        "num_labels",
+        "output_attentions",
+        "output_hidden_states",
+        "output_scores",
+        "return_dict",
+        "return_dict_in_generate",
+        "torchscript",
+        "use_bfloat16",
+        "max_length",
+        "min_length",
+        "do_sample",
+        "early_stopping",
+        "num_beams",
+        "num_beam_groups",
+        "diversity_penalty",
+        "temperature",
+        "top_k",
+        "top_p",
+        "typical_p",
+        "repetition_penalty",
+        "length_penalty",
+        "no_repeat_ngram_size",
+        "encoder_no_repeat_ngram_size",
+        "bad_words_ids",
+        "num_return_sequences",
+        "chunk_size_feed_forward",
+        "remove_invalid_values",
+        "exponential_decay_length_penalty",
+        "suppress_tokens",
+        "begin_suppress_tokens",
+        "cache_implementation",
+        "attn_implementation",
+        "unsloth_version",
+        "unsloth_fixed",
+    ]
 )
 """Settings of any family that do not change the logits."""
 

@@ -59,6 +59,13 @@ def cross_entropy(logits: Tensor, targets: Tensor, cap: float | None = None) -> 
     return result
 
 
+def loss_and_gradient(logits: Tensor, targets: Tensor, cap: float | None) -> tuple[Tensor, Tensor]:
+    """Return the mean cross-entropy and the gradient of the logits, both without autograd."""
+    logits = logits.detach().to(torch.promote_types(logits.dtype, torch.float32))
+    fused = choose_cross_entropy(logits, targets) == "fused"
+    return (cross_entropy_fused if fused else _reference_forward)(logits, targets, cap, True)
+
+
 def cross_entropy_fused(logits: Tensor, targets: Tensor, cap: float | None, needs_grad: bool) -> tuple[Tensor, Tensor]:
     """Return the loss and the gradient of the logits, which is empty if not needed."""
     rows, d = logits.shape

@@ -30,7 +30,12 @@ def _rename_muon_steps(config: dict[str, Any]) -> dict[str, Any]:
     return {**config, "train": {"ns_steps" if name == "muon_steps" else name: train[name] for name in train}}
 
 
-CONFIG_FORMAT = FileFormat(2, {1: _rename_muon_steps})
+def _without_origin(config: dict[str, Any]) -> dict[str, Any]:
+    """From format 2 to 3: a run may start from the weights of another model; earlier ones start from random weights."""
+    return {**config, "origin": None}
+
+
+CONFIG_FORMAT = FileFormat(3, {1: _rename_muon_steps, 2: _without_origin})
 
 
 class _CorpusEntry(StrictStruct):
@@ -38,6 +43,20 @@ class _CorpusEntry(StrictStruct):
     train: Sha256
     validation: Sha256
     tokenizer: Sha256
+
+
+class Origin(StrictStruct):
+    """Where the initial weights of a run come from; the run folder has a copy of them.
+
+    Args:
+        format: Kind of checkpoint, such as "Hugging Face llama" or "normscope run".
+        path: Its file or folder.
+        weights_sha256: Checksum of the copy.
+    """
+
+    format: str
+    path: str
+    weights_sha256: Sha256
 
 
 class Imported(StrictStruct):
@@ -62,6 +81,7 @@ class _ConfigFile(StrictStruct):
     model: dict[str, Any]
     train: dict[str, Any]
     prompt: str
+    origin: Origin | None
     imported: Imported | None = None
 
 
@@ -74,6 +94,7 @@ class RunConfig:
         fingerprint: Checksums of the corpus when the run started; of an imported model only that of its tokenizer.
         model, train: Model and training configuration.
         prompt: Prompt of the samples drawn during training.
+        origin: Where the initial weights come from; None for random ones.
         imported: Where an imported model comes from; None for a run that was trained here.
     """
 
@@ -82,6 +103,7 @@ class RunConfig:
     model: GPTConfig
     train: TrainConfig
     prompt: str = ""
+    origin: Origin | None = None
     imported: Imported | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -92,6 +114,7 @@ class RunConfig:
             "model": config_to_json(self.model),
             "train": self.train.to_json(),
             "prompt": self.prompt,
+            "origin": None if self.origin is None else msgspec.to_builtins(self.origin),
             **({} if self.imported is None else {"imported": msgspec.to_builtins(self.imported)}),
         }
 
@@ -109,6 +132,7 @@ class RunConfig:
             model=config_from_json(file.model),
             train=TrainConfig.from_json(file.train),
             prompt=file.prompt,
+            origin=file.origin,
             imported=file.imported,
         )
 

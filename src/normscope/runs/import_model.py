@@ -13,6 +13,7 @@ from torch import Tensor
 from normscope.checks import as_path
 from normscope.data.corpus import TOKENIZER_NAME
 from normscope.data.tokenizers import Tokenizer
+from normscope.data.tokenizers.template_settings import TOKENIZER_CONFIG, template_settings
 from normscope.errors import ConfigError, FileError, WeightsError
 from normscope.interop.checkpoint import ExternalCheckpoint, build_model
 from normscope.runs.config import Imported, RunConfig
@@ -70,6 +71,8 @@ def _write_run(
 ) -> None:
     """Write the run: the checkpoint is bound to the config, which has the checksum of the tokenizer."""
     make_folder(folder)
+    if tokenizer.chat_template is not None:
+        (folder / TOKENIZER_CONFIG).write_bytes(template_settings(tokenizer))
     data = tokenizer.to_json().encode()
     checksum = hashlib.sha256(data).hexdigest()
     config = RunConfig(

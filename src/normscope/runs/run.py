@@ -9,20 +9,23 @@ from typing import Any, Self
 
 import torch
 
+from normscope.blocks.lora import load_trained, merge_lora, trained_tensors
 from normscope.checks import as_path, check_positive_int
-from normscope.data.corpus import RECORD_NAME, TOKENIZER_NAME, Corpus, open_corpus, part_name
+from normscope.data.corpus import RECORD_NAME, TOKENIZER_NAME, Corpus, marks_name, open_corpus, part_name
 from normscope.data.sources import changed_sources
 from normscope.data.split import PARTS, CorpusPart
 from normscope.data.tokenizers import Tokenizer
 from normscope.data.tokenizers.load import parse_tokenizer
+from normscope.data.tokenizers.template_settings import TOKENIZER_CONFIG, set_template
 from normscope.errors import CheckpointError, ConfigError, FileError, NormscopeError
 from normscope.interop.checkpoint import model_from_weights
 from normscope.interop.files.safetensors_file import open_safetensors
 from normscope.models.gpt import GPT
 from normscope.runs.checkpoints import Checkpoints, Count
-from normscope.runs.checksummed_folder import MANIFEST_NAME, tensor_specs, write_manifest
+from normscope.runs.checksummed_folder import MANIFEST_NAME, ChecksummedFolder, tensor_specs, write_manifest
 from normscope.runs.config import CONFIG_NAME, RunConfig, config_source, corpus_fingerprint, read_config_file
 from normscope.runs.events import FinishedEvent
+from normscope.runs.initial_weights import empty_model, initial_model, set_trainable
 from normscope.runs.metrics_file import read_metrics
 from normscope.runs.xray_snapshots import XraySnapshots
 from normscope.runtime.devices import resolve_device
@@ -98,14 +101,18 @@ class Run:
 
     @classmethod
     def create(cls, folder: Path, config: RunConfig, tokenizer: Path) -> Self:
-        """Create a run in a folder that has none, with a copy of the tokenizer."""
+        """Create a run in a folder that has none, with a copy of the tokenizer.
+
+        Its chat template, if it has one, is already in the folder.
+        """
         check_no_run(folder)
         safe_folder = SafeFolder(make_folder(folder))
         with open_regular(tokenizer) as file:
             safe_folder.write(TOKENIZER_NAME, file.read())
         data = to_json_bytes(config.to_json())
         safe_folder.write(CONFIG_NAME, data)
-        write_manifest(safe_folder, [CONFIG_NAME, TOKENIZER_NAME])  # last: a folder without a manifest is not a run
+        names = [CONFIG_NAME, TOKENIZER_NAME, *([TOKENIZER_CONFIG] if safe_folder.has(TOKENIZER_CONFIG) else [])]
+        write_manifest(safe_folder, names)  # last: a folder without a manifest is not a run
         return cls(folder, config, hashlib.sha256(data).hexdigest())
 
     @classmethod
@@ -200,7 +207,7 @@ class Run:
         """Raise if a file of a corpus inside the run folder is a symbolic link. A corpus elsewhere may be linked."""
         if not corpus.is_absolute() and ".." not in corpus.parts:
             safe_folder = SafeFolder(self.folder, *corpus.parts)
-            for name in (RECORD_NAME, TOKENIZER_NAME, *map(part_name, PARTS)):
+            for name in (RECORD_NAME, TOKENIZER_NAME, *map(part_name, PARTS), *map(marks_name, PARTS)):
                 safe_folder.has(name)
 
     def is_done(self) -> bool:
@@ -224,19 +231,38 @@ class Run:
         if hashlib.sha256(data).hexdigest() != self.config.fingerprint["tokenizer"]:
             raise source.problem("changed since this run started")
         tokenizer = parse_tokenizer(data, path)
-        is_padded = self.config.imported is not None and tokenizer.vocab_size < vocab_size
+        is_from_elsewhere = self.config.imported is not None or self.config.origin is not None
+        is_padded = is_from_elsewhere and tokenizer.vocab_size < vocab_size
         if tokenizer.vocab_size != vocab_size and not is_padded:
             raise source.problem(f"has {tokenizer.vocab_size} tokens, the model {vocab_size}")
+        files = ChecksummedFolder(self.safe_folder, fix="restore it from a copy")
+        if TOKENIZER_CONFIG in files.files:
+            set_template(tokenizer, files.read(TOKENIZER_CONFIG), self.folder)
         return tokenizer
 
+    def initial_model(self, device: torch.device) -> GPT:
+        """Build the model as it is before the first step."""
+        return initial_model(self.safe_folder, self.config, device)
+
     def load_model(self, checkpoint: str | int = "best", device: str = "cpu") -> tuple[GPT, int]:
-        """Load the model of a checkpoint ("best", "last" or a step) in eval mode; returns model and step."""
+        """Load the model of a checkpoint ("best", "last" or a step) in eval mode; returns model and step.
+
+        LoRA adapters are merged into the weights.
+        """
+        model, step = self.load_trained_model(checkpoint, device)
+        merge_lora(model)
+        return model.requires_grad_(), step
+
+    def load_trained_model(self, checkpoint: str | int = "best", device: str = "cpu") -> tuple[GPT, int]:
+        """Load a model as `load_model` does, but as it is trained: with adapters and frozen parameters."""
         if self.config.imported is not None:
             step = self._resolve_step(checkpoint)
             weights = open_safetensors(self.checkpoints.open(step).verified("model.safetensors"))
             return model_from_weights(self.config.model, weights, device, copy=True), step
-        with torch.device("meta"):  # shapes only; raises if the sizes are impossible
-            expected = {"model": tensor_specs(GPT(self.config.model).state_dict())}
+        empty = empty_model(self.config.model)
+        if self.config.origin is not None:
+            set_trainable(empty, self.config.train)
+        expected = {"model": tensor_specs(trained_tensors(empty))}
         target, step = resolve_device(device), self._resolve_step(checkpoint)
         try:
             tensors = self.checkpoints.tensors(step, expected)
@@ -246,9 +272,9 @@ class Run:
             step = self._resolve_step(checkpoint)  # a training process replaced the checkpoint meanwhile
             tensors = self.checkpoints.tensors(step, expected)
         with preserve_rng(target):
-            model = GPT(self.config.model)
-        model.load_state_dict(tensors["model"])
-        return model.to(target).eval(), step
+            model = self.initial_model(target)
+        load_trained(model, tensors["model"])
+        return model.eval(), step
 
     def sample(self, prompt: str = "", *, checkpoint: str | int = "best", device: str = "cpu", **settings: Any) -> str:
         """Generate one text that continues a prompt; returns prompt and continuation.

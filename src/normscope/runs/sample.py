@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from normscope.data.conversations.template import ChatTemplate
 from normscope.generate.chat import Conversation
 from normscope.generate.config import GenerationConfig
 from normscope.generate.text import GeneratedText, generate_text
@@ -48,12 +49,16 @@ def chat(
 ) -> Conversation:
     """Start a conversation with a trained model, like `normscope chat`.
 
+    A model with a chat template answers in turns; others continue the text.
+
     Args:
         source: A run, its folder, or a file or folder of another tool: see `load`.
         checkpoint, device: See `sample`.
         config: Generation settings; None for the defaults.
     """
-    return Conversation(*load(source, checkpoint=checkpoint, device=device), config)
+    model, tokenizer = load(source, checkpoint=checkpoint, device=device)
+    template = None if tokenizer.chat_template is None else ChatTemplate.of(tokenizer)
+    return Conversation(model, tokenizer, config, template=template)
 
 
 def unfinished_checkpoint_notice(run: Run) -> str | None:

@@ -30,6 +30,7 @@ def take_xray(
     model: GPT,
     inputs: Tensor,
     targets: Tensor,
+    positions: Tensor | None = None,
     *,
     label: str = "",
     step: int | None = None,
@@ -41,7 +42,7 @@ def take_xray(
 
     Args:
         model: The model.
-        inputs, targets: The batch.
+        inputs, targets, positions: The batch; positions if rows hold several documents.
         label: Title of the x-ray.
         step: Number of steps the model was trained for.
         only_layers: Record only what `layer_signal` needs, in a fraction of the time.
@@ -57,7 +58,7 @@ def take_xray(
     layers = [name for name, _ in model.named_modules() if _LAYERS.fullmatch(name)]
     try:
         with Xray(model.eval(), label=label, submodules=layers if only_layers else True) as xray:
-            model.loss(inputs, targets).backward()
+            model.loss(inputs, targets, positions).backward()
     finally:
         for module, training in modes:  # one by one: some modules may have been in eval mode
             module.training = training

@@ -29,6 +29,8 @@ WandbMode = Literal["off", "offline", "online"]
 """Of `train` and `resume`; not a setting of the run."""
 LEARNING_RATES = ("matrix_lr", "lr")
 INTERVALS = ("eval_every", "sample_every", "save_every", "xray_every")
+FINETUNING = ("lora", "lora_alpha", "lora_dropout", "lora_targets", "freeze")
+"""Settings that need the weights of another model."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +65,11 @@ class TrainConfig:
         precision: Dtype of matmuls (autocast); auto chooses the fastest safe dtype of the device.
         compile: Compile the model with torch.compile.
         on_nan: On a NaN or Inf: stop, or roll back to the last checkpoint and skip the batch.
+        lora: Train LoRA adapters of this rank; all other weights stay as they are (needs --from).
+        lora_alpha: LoRA scale, as a multiple of 1/rank (default: the rank, a scale of 1).
+        lora_dropout: Dropout probability of the adapters' inputs.
+        lora_targets: Layers to adapt: comma-separated patterns such as '*.q,*.v' (default: attention and MLP).
+        freeze: Parameters to keep as they are: comma-separated patterns such as 'embedding.*' (needs --from).
     """
 
     steps: int
@@ -90,6 +97,11 @@ class TrainConfig:
     precision: Precision = "auto"
     compile: bool = False
     on_nan: OnNaN = "stop"
+    lora: int | None = None
+    lora_alpha: float | None = None
+    lora_dropout: float = 0.0
+    lora_targets: str | None = None
+    freeze: str | None = None
 
     def __post_init__(self) -> None:
         check_positive_int(steps=self.steps, batch=self.batch)
@@ -116,9 +128,24 @@ class TrainConfig:
         for name, choices in (("optimizer", OptimizerName), ("precision", Precision), ("on_nan", OnNaN)):
             if getattr(self, name) not in get_args(choices):
                 raise ConfigError(f"{name}={getattr(self, name)!r}: choose one of {', '.join(get_args(choices))}")
+        self._check_finetuning()
         self.lr_schedule()  # validates the schedule
         for field in dataclasses.fields(self):
             object.__setattr__(self, field.name, to_python_number(getattr(self, field.name)))
+
+    def _check_finetuning(self) -> None:
+        if self.lora is not None:
+            check_positive_int(lora=self.lora)
+            if self.lora_alpha is not None:
+                check_positive_number(lora_alpha=self.lora_alpha)
+            if not (is_number(self.lora_dropout) and 0 <= self.lora_dropout < 1):
+                raise ConfigError(f"lora_dropout={self.lora_dropout!r} must be at least 0 and below 1")
+        elif (self.lora_alpha, self.lora_dropout, self.lora_targets) != (None, 0.0, None):
+            raise ConfigError("lora_alpha, lora_dropout and lora_targets are settings of LoRA\nfix: --lora RANK")
+        for name in ("lora_targets", "freeze"):
+            text = getattr(self, name)
+            if text is not None and not (isinstance(text, str) and all(text.split(","))):
+                raise ConfigError(f"{name}={text!r} must be comma-separated patterns such as 'blocks.0.*'")
 
     def lr_schedule(self) -> LRSchedule:
         return LRSchedule(self.steps, self.schedule, self.warmup, self.decay, self.final_lr)

@@ -3,6 +3,7 @@
 from normscope.errors import ConfigError
 from normscope.models.gpt import GPTConfig
 from normscope.render.formatting import format_bytes, format_count
+from normscope.runs.initial_weights import empty_model, set_trainable
 from normscope.runtime.devices import resolve_device
 from normscope.runtime.memory import available_memory
 from normscope.training.config import TrainConfig
@@ -17,7 +18,7 @@ def check_memory(model: GPTConfig, train: TrainConfig) -> None:
     if free is None or resolve_device(train.device).type != "cpu":  # an accelerator raises an error of its own
         model.check_size()
         return
-    fixed, window = weights_memory(model), window_memory(model, train)
+    fixed, window = weights_memory(model, train), window_memory(model, train)
     micro_batch = min(train.micro_batch or train.batch, train.batch)
     if fixed + micro_batch * window <= free:
         model.check_size()  # so many blocks that building them takes minutes may still fit
@@ -32,9 +33,18 @@ def check_memory(model: GPTConfig, train: TrainConfig) -> None:
     )
 
 
-def weights_memory(model: GPTConfig) -> int:
-    """Bytes of weights, gradients, one optimizer state per parameter, and lookup tables."""
-    return 4 * (3 * model.parameter_count() + model.buffer_count())
+def weights_memory(model: GPTConfig, train: TrainConfig) -> int:
+    """Bytes of weights, lookup tables, and for each trained parameter a gradient and one optimizer state."""
+    return 4 * (model.parameter_count() + 2 * trained_parameters(model, train) + model.buffer_count())
+
+
+def trained_parameters(model: GPTConfig, train: TrainConfig) -> int:
+    """The number of parameters that a run trains: adapters are counted, frozen ones are not."""
+    if train.lora is None and train.freeze is None:
+        return model.parameter_count()
+    empty = empty_model(model)
+    set_trainable(empty, train)
+    return sum(parameter.numel() for parameter in empty.parameters() if parameter.requires_grad)
 
 
 def window_memory(model: GPTConfig, train: TrainConfig) -> int:

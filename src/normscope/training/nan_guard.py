@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from normscope.checks import as_path
 from normscope.errors import CheckpointError
 from normscope.models.config_json import config_from_json, config_to_json
-from normscope.models.gpt import GPT
+from normscope.models.gpt import GPT, GPTConfig
 from normscope.runs import checksummed_folder
 from normscope.runs.checksummed_folder import MANIFEST_NAME, tensor_specs
+from normscope.runs.initial_weights import set_trainable
 from normscope.runtime.devices import resolve_device
 from normscope.runtime.precision import Precision, choose_precision
 from normscope.runtime.rng import preserve_rng, rng_state, set_rng_state
@@ -23,6 +24,7 @@ from normscope.storage.json_files import StrictStruct
 from normscope.storage.safe_folder import SafeFolder
 from normscope.tracing.nested_tensors import tensors_in
 from normscope.tracing.tracer import TraceObserver, Tracer
+from normscope.training.config import TrainConfig
 from normscope.training.running_statistics import preserve_tensors, running_statistics
 
 Moment = Literal["weights", "forward", "backward", "statistics"]
@@ -54,7 +56,7 @@ class NonFiniteOrigin:
 
 
 def find_nonfinite(
-    model: GPT, inputs: Tensor, targets: Tensor, micro_batch: int | None = None
+    model: GPT, inputs: Tensor, targets: Tensor, *more: Tensor, micro_batch: int | None = None
 ) -> NonFiniteOrigin | None:
     """Run a batch again with hooks on every module; None if everything stays finite this time.
 
@@ -63,8 +65,8 @@ def find_nonfinite(
     origin = _first_nonfinite(model.state_dict(), "weights")
     size, statistics = micro_batch or len(inputs), running_statistics(model)
     with preserve_rng(inputs.device), preserve_tensors(statistics.values()):
-        for part, labels in zip(inputs.split(size), targets.split(size), strict=True):
-            origin = origin or _find_in_micro_batch(model, part, labels)
+        for part in zip(*(tensor.split(size) for tensor in (inputs, targets, *more)), strict=True):
+            origin = origin or _find_in_micro_batch(model, *part)
         origin = origin or _first_nonfinite(statistics, "statistics")
     model.zero_grad(set_to_none=True)
     return origin
@@ -75,7 +77,7 @@ def _first_nonfinite(tensors: Mapping[str, Tensor], when: Moment) -> NonFiniteOr
     return next((NonFiniteOrigin(name, when, _nan_or_inf(tensor)) for name, tensor in found), None)
 
 
-def _find_in_micro_batch(model: GPT, inputs: Tensor, targets: Tensor) -> NonFiniteOrigin | None:
+def _find_in_micro_batch(model: GPT, *batch: Tensor) -> NonFiniteOrigin | None:
     watched = [module for name, module in model.named_modules() if name and not isinstance(module, nn.ModuleList)]
     observer = _NonFiniteObserver()
     origins = observer.origins
@@ -83,7 +85,7 @@ def _find_in_micro_batch(model: GPT, inputs: Tensor, targets: Tensor) -> NonFini
         tracer.watch_modules(watched)
         # Token ids have no gradient; that of the embedding's weight is checked below.
         tracer.watch_backward([module for module in watched if not isinstance(module, nn.Embedding)])
-        loss = model.loss(inputs, targets)
+        loss = model.loss(*batch)
         if not origins and not _finite(loss):
             return NonFiniteOrigin("the loss", "forward", _nan_or_inf(loss))
         if not origins:
@@ -115,6 +117,10 @@ class _NonFiniteObserver(TraceObserver):
             self.origins.append(NonFiniteOrigin(name, when, _nan_or_inf(*after)))
 
 
+_BATCH_NAMES = ("inputs", "targets", "positions")
+"""Positions only if rows hold several documents."""
+
+
 class _BundleState(StrictStruct):
     """Schema of a NaN bundle's state.json."""
 
@@ -129,15 +135,19 @@ class _BundleState(StrictStruct):
     mkl_cbwr: str = ""
     torch: str = ""
     cpu_capability: str = ""
+    finetuning: dict[str, Any] | None = None
 
 
 def save_nan_bundle(
-    folder: Path | SafeFolder, model: GPT, inputs: Tensor, targets: Tensor, state: dict[str, Any]
+    folder: Path | SafeFolder, model: GPT, inputs: Tensor, targets: Tensor, state: dict[str, Any], *more: Tensor
 ) -> None:
-    """Save what `replay` needs to reproduce a NaN or Inf: weights, batch and RNG state."""
+    """Save what `replay` needs to reproduce a NaN or Inf: weights, batch and RNG state.
+
+    `state` has the settings of the run: `finetuning` are those of TrainConfig that change the model.
+    """
     tensors = {
         "model": dict(model.state_dict()),
-        "batch": {"inputs": inputs, "targets": targets},
+        "batch": dict(zip(_BATCH_NAMES, (inputs, targets, *more), strict=False)),
         "rng": rng_state(inputs.device),
     }
     checksummed_folder.write_folder(folder, tensors, {**state, "config": config_to_json(model.config)})
@@ -167,29 +177,37 @@ def replay(
     chosen = choose_precision(precision or state.precision, where)
     config = config_from_json(state.config)
     with torch.device("meta"):  # shapes only; raises if the sizes are impossible
-        expected = tensor_specs(GPT(config).state_dict())
+        empty = _model(config, state)
+        expected = tensor_specs(empty.state_dict())
     weights, rng = bundle.tensors("model", expected), bundle.tensors("rng")
-    inputs, targets = (tensor.to(where) for tensor in _batch(bundle.tensors("batch"), folder))
+    batch = [tensor.to(where) for tensor in _batch(bundle.tensors("batch"), folder)]
     try:
         with preserve_rng(where):
-            model = GPT(config)
+            model = _model(config, state)
             model.load_state_dict(weights)
             set_rng_state(rng, where)
             with chosen.autocast(where)():
-                found = find_nonfinite(model.to(where).train(), inputs, targets, state.micro_batch)
+                found = find_nonfinite(model.to(where).train(), *batch, micro_batch=state.micro_batch)
     except (KeyError, RuntimeError, TypeError) as error:
         raise CheckpointError(f"{folder} cannot be replayed: {str(error).splitlines()[0]}\n{fix}") from error
     return found, msgspec.to_builtins(state)
 
 
-def _batch(tensors: Mapping[str, Tensor], folder: Path) -> tuple[Tensor, Tensor]:
+def _model(config: GPTConfig, state: _BundleState) -> GPT:
+    model = GPT(config)
+    set_trainable(model, TrainConfig.from_json({"steps": 1, "batch": 1, **(state.finetuning or {})}))
+    return model
+
+
+def _batch(tensors: Mapping[str, Tensor], folder: Path) -> list[Tensor]:
     shapes = {name: tensor.shape for name, tensor in tensors.items()}
     valid = all(tensor.dim() == 2 and tensor.dtype == torch.int64 for tensor in tensors.values())
-    if shapes.keys() != {"inputs", "targets"} or len(set(shapes.values())) != 1 or not valid:
+    is_complete = {*_BATCH_NAMES[:2]} <= shapes.keys() <= {*_BATCH_NAMES}
+    if not is_complete or len(set(shapes.values())) != 1 or not valid:
         raise CheckpointError(
             f"{folder} has an invalid batch: expected inputs and targets of one shape\nfix: copy it again"
         )
-    return tensors["inputs"], tensors["targets"]
+    return [tensors[name] for name in _BATCH_NAMES if name in tensors]
 
 
 def _finite(tensor: Tensor) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import torch
 
-from normscope.data.batches import windows
+from normscope.data.packed_batches import validation_batches
 from normscope.diagnostics.record import XrayRecord
 from normscope.generate.text import generate_text
 from normscope.runs.events import NoticeEvent, SampleEvent, SignalEvent, ValidationEvent
@@ -49,7 +49,7 @@ def validate(session: TrainingSession) -> None:
     """Evaluate the model on the validation split; the best one so far is saved and marked."""
     start = time.perf_counter()
     # The same batch size as training, so that validation needs no more memory.
-    batches = windows(session.corpus.validation, session.context, session.config.micro_batch or session.config.batch)
+    batches = validation_batches(session.corpus, session.context, session.config.micro_batch or session.config.batch)
     result = evaluate(session.model, batches, session.bytes_per_token, session.autocast)
     best = math.isfinite(result.loss) and (session.best is None or result.loss < session.best)
     if best:
@@ -100,10 +100,10 @@ def take_due_xray(session: TrainingSession) -> XrayRecord:
     that step.
     """
     step, is_snapshot, snapshots = session.step, session.config.is_xray_due(session.step), session.run.xray_snapshots
-    batch = next(windows(session.corpus.validation, session.context, XRAY_WINDOWS))
-    inputs, targets = (torch.from_numpy(tokens).to(session.device) for tokens in batch)
+    arrays = next(validation_batches(session.corpus, session.context, XRAY_WINDOWS))
+    batch = tuple(torch.from_numpy(tokens).to(session.device) for tokens in arrays)
     label = f"{session.run.folder.name} step {step}"
-    record = take_xray(session.model, inputs, targets, label=label, step=step, only_layers=not is_snapshot)
+    record = take_xray(session.model, *batch, label=label, step=step, only_layers=not is_snapshot)
     if is_snapshot:
         watch = session.update_tracker
         record = snapshots.with_saved_updates(step, record) if watch is None else watch.add_to(record)

@@ -84,6 +84,32 @@ def sprint(depth: int) -> Recipe:
     )
 
 
+def finetune(lora: bool) -> Recipe:
+    """Continue from the weights of another model, which also gives the architecture and the tokenizer.
+
+    AdamW with a low learning rate, since Muon's orthogonalized updates would move every direction of a weight equally.
+    Adapters start at zero and take a tenfold rate.
+    """
+    lr = 5e-4 if lora else 5e-5
+    return Recipe(
+        preset="",
+        train={
+            "steps": 200,
+            "batch": 4,
+            "optimizer": "adamw",
+            "matrix_lr": lr,
+            "lr": lr,
+            "beta1": 0.9,
+            "beta2": 0.999,
+            "warmup": 0.05,
+            "decay": 0.95,
+            "eval_every": 50,
+            "sample_every": 50,
+            "save_every": 50,
+        },
+    )
+
+
 RECIPES: Mapping[str, tuple[Callable[[int], Recipe], int]] = {"dial": (dial, 4), "sprint": (sprint, 2)}
 """Recipe function and default depth, by name."""
 

@@ -7,6 +7,7 @@ from normscope.errors import NonFiniteError
 from normscope.runs.events import FinishedEvent, NoticeEvent
 from normscope.runs.run import NAN_FOLDER
 from normscope.runtime.rng import set_rng_state
+from normscope.training.config import FINETUNING
 from normscope.training.nan_guard import NonFiniteOrigin, find_nonfinite, save_nan_bundle
 from normscope.training.session import TrainingSession
 
@@ -68,13 +69,14 @@ def recover(session: TrainingSession, error: NonFiniteError, rollbacks: Rollback
 def _save_bundle(session: TrainingSession, problem: str) -> tuple[NonFiniteOrigin | None, str]:
     """Find the origin of a NaN or Inf and save what `normscope replay` needs; returns the origin and a message."""
     trainer, micro_batch = session.trainer, session.config.micro_batch
-    inputs, targets = trainer.load_batch(trainer.next_batch)
+    batch = trainer.load_batch(trainer.next_batch)
     set_rng_state(trainer.rng_before, session.device)
     with session.autocast():
-        origin = find_nonfinite(session.model.train(), inputs, targets, micro_batch)
+        origin = find_nonfinite(session.model.train(), *batch, micro_batch=micro_batch)
     folder = session.run.safe_folder / NAN_FOLDER / f"{session.step + 1:08d}-batch-{trainer.next_batch}"
     state = {"error": problem, "origin": origin and asdict(origin), "micro_batch": micro_batch, **session.environment()}
-    save_nan_bundle(folder, session.model, inputs, targets, state)
+    state["finetuning"] = {name: getattr(session.config, name) for name in FINETUNING}
+    save_nan_bundle(folder, session.model, *batch[:2], state, *batch[2:])
     where = "not reproduced when the batch is run again" if origin is None else f"first in {origin}"
     return origin, f"{problem}, {where}\nreproduce it: normscope replay {folder}"
 

@@ -12,9 +12,8 @@ import msgspec
 import torch
 from msgspec.structs import replace
 
-from normscope.data.batches import Batches
+from normscope.data.packed_batches import training_batches
 from normscope.data.split import PARTS
-from normscope.models.gpt import GPT
 from normscope.ops.kernel_mode import select_backend
 from normscope.ops.numba_loader import kernels_available
 from normscope.runs.config import check_same_config
@@ -92,14 +91,14 @@ class TrainingSession:
         self.device = resolve_device(self.config.device)
         self.precision = choose_precision(self.config.precision, self.device)
         self.autocast = self.precision.autocast(self.device)
-        self.batches = Batches(self.corpus.train, self.context, self.config.batch, self.config.seed)
+        self.batches = training_batches(self.corpus, self.context, self.config.batch, self.config.seed)
         self.metrics, self.events = metrics, EventBus(metrics, observers)
         self.max_threads, self.environment_changes = torch.get_num_threads(), list[str]()
 
     def begin(self, step: int | None, skipped_batches: Sequence[int] = ()) -> None:
         """Restore the checkpoint of a step; None, or an unsaved step 0, is the start of the run."""
         torch.manual_seed(self.config.seed)
-        self.model = GPT(self.run.config.model).to(self.device)
+        self.model = self.run.initial_model(self.device)
         self.trainer = Trainer(self.model, self.config, self.batches, self.autocast)
         self.trainer.skipped_batches = list(skipped_batches)
         self.best: float | None = None
@@ -165,7 +164,7 @@ class TrainingSession:
     @property
     def bytes_per_token(self) -> float:
         """Mean length of a token in the validation text."""
-        return self.corpus.record.validation.bytes / self.corpus.record.validation.tokens
+        return self.corpus.record.validation.bytes_per_token
 
     @property
     def can_adapt_threads(self) -> bool:

@@ -13,10 +13,12 @@ from normscope.errors import ConfigError
 from normscope.models.gpt import GPTConfig
 from normscope.render.streaming import print_text, reading_progress
 from normscope.runs.events import Observer
+from normscope.runs.read_source import read_source
 from normscope.runs.run import Run, new_run_folder
 from normscope.runs.sample import sample
 from normscope.training.config import TrainConfig, WandbMode
 from normscope.training.create_run import create_run, is_prepared
+from normscope.training.finetune import finetuning_recipe
 from normscope.training.loop import EndReason, check_steps, train_run
 from normscope.training.observers.log_lines import choose_display, command_name
 from normscope.training.observers.trackers import TensorBoard, WeightsAndBiases, import_tracker
@@ -81,7 +83,8 @@ def train(
     *,
     depth: int | None = None,
     out: str | Path | None = None,
-    recipe: str = "dial",
+    init_from: str | Path | None = None,
+    recipe: str | None = None,
     preset: str | None = None,
     tokenizer: str | None = None,
     vocab_size: int | None = None,
@@ -103,7 +106,9 @@ def train(
         sources: Files, folders and glob patterns; one folder written by `prepare`; or empty for the built-in stories.
         depth: Number of blocks; width, heads, learning rates and steps scale with it.
         out: Run folder; by default a new folder in runs/.
-        recipe, preset: Names of the recipe and of the model preset.
+        init_from: Start from these weights instead of random ones: a run, or a Hugging Face folder. Architecture and
+            tokenizer come from there.
+        recipe, preset: Names of the recipe ("dial" by default) and of the model preset.
         tokenizer, vocab_size, split, val_fraction, column, allow_special: See `prepare`.
         prompt: Prompt of the samples drawn during training.
         model: Model settings by name, such as {"norm": "layer"}.
@@ -116,7 +121,12 @@ def train(
         print(run.sample("Once upon a time"))
     """
     paths = [sources] if isinstance(sources, str | Path) else sources
-    chosen = lookup_recipe(recipe, depth, preset=preset, tokenizer=tokenizer, vocab_size=vocab_size, split=split)
+    if init_from is None:
+        names = {"preset": preset, "tokenizer": tokenizer, "vocab_size": vocab_size, "split": split}
+        source, chosen = None, lookup_recipe(recipe or "dial", depth, **names)
+    else:
+        given = {"recipe": recipe, "depth": depth, "preset": preset, "tokenizer": tokenizer, "vocab_size": vocab_size}
+        source, chosen = read_source(init_from), finetuning_recipe(init_from, given, settings.get("lora"), split)
     data = {"tokenizer": tokenizer, "vocab_size": vocab_size, "split": split, "val_fraction": val_fraction}
     _check_no_unused(paths, chosen, {**data, "allow_special": allow_special or None})
     _check_trackers(tensorboard, wandb)
@@ -136,6 +146,7 @@ def train(
             model={**model_settings, **(model or {})},
             train=training,
             prompt=prompt,
+            source=source,
             progress=progress,
         )
     run = open_run(created.folder)

@@ -11,8 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from normscope.errors import CheckpointError, NonFiniteError
+from normscope.blocks.lora import load_trained, trained_tensors
+from normscope.errors import CheckpointError, NonFiniteError, WeightsError
 from normscope.models.gpt import GPT
+from normscope.ops.cross_entropy import IGNORE_INDEX
 from normscope.runs.checksummed_folder import tensor_specs
 from normscope.runtime.rng import preserve_rng, rng_state, set_rng_state
 from normscope.storage.tensor_spec import TensorSpec
@@ -26,9 +28,12 @@ MAX_GRAD_NORM = math.sqrt(torch.finfo(torch.float32).max)
 
 
 class BatchSource(Protocol):
-    """Batches by index: the same index always gives the same batch, so a position in the data is one number."""
+    """Batches by index: the same index always gives the same batch, so a position in the data is one number.
 
-    def batch(self, number: int) -> tuple[np.ndarray, np.ndarray]: ...
+    A batch has inputs, targets and, if rows hold several documents, positions.
+    """
+
+    def batch(self, number: int) -> tuple[np.ndarray, ...]: ...
 
 
 @dataclass(frozen=True)
@@ -75,14 +80,14 @@ class Trainer:
         self.rng_before = rng_state(self.device)  # before the last attempted step
         self._statistics = list(running_statistics(model).values())
         self._schedule = config.lr_schedule()
-        self._loss: Callable[[Tensor, Tensor], Tensor] = torch.compile(model.loss) if config.compile else model.loss
+        self._loss: Callable[..., Tensor] = torch.compile(model.loss) if config.compile else model.loss
 
     def step(self) -> StepResult:
         """Train on the next batch. If the loss or a gradient is not finite, raise and leave the model unchanged."""
         self.rng_before = rng_state(self.device)
         statistics_before = [tensor.clone() for tensor in self._statistics]
-        inputs, targets = self.load_batch(self._next_batch_index())
-        loss = self._accumulate(inputs, targets)
+        batch = self.load_batch(self._next_batch_index())
+        loss = self._accumulate(*batch)
         norm = global_norm(self.optimizer.gradients)
         problem = self._nonfinite_problem(loss, norm)
         if problem is not None:
@@ -97,7 +102,7 @@ class Trainer:
         self.optimizer.zero_grad()
         self.steps_done += 1
         self.next_batch += 1
-        return StepResult(self.steps_done, loss, norm, lr_scale, targets.numel())
+        return StepResult(self.steps_done, loss, norm, lr_scale, batch[1].numel())
 
     def step_digest(self) -> str:
         """A checksum of what the next step computes: loss, gradients, gradient norm and Muon's updates.
@@ -135,10 +140,9 @@ class Trainer:
     def device(self) -> torch.device:
         return self.model.embedding.weight.device
 
-    def load_batch(self, index: int) -> tuple[Tensor, Tensor]:
-        """Inputs and targets of a batch, on the model's device."""
-        inputs, targets = self.batches.batch(index)
-        return torch.from_numpy(inputs).to(self.device), torch.from_numpy(targets).to(self.device)
+    def load_batch(self, index: int) -> tuple[Tensor, ...]:
+        """The tensors of a batch, on the model's device."""
+        return tuple(torch.from_numpy(array).to(self.device) for array in self.batches.batch(index))
 
     def _nonfinite_problem(self, loss: float, norm: float) -> str | None:
         """What is not finite after the backward pass, or would overflow in the update; None if nothing."""
@@ -153,15 +157,15 @@ class Trainer:
             self.next_batch += 1
         return self.next_batch
 
-    def _accumulate(self, inputs: Tensor, targets: Tensor) -> float:
+    def _accumulate(self, *batch: Tensor) -> float:
         """Accumulate the gradients of the mean loss over all micro-batches; returns that loss."""
         self.model.train()
-        size = self.config.micro_batch or len(inputs)
-        total = 0.0
-        for part, labels in zip(inputs.split(size), targets.split(size), strict=True):
+        size = self.config.micro_batch or len(batch[0])
+        total, count = 0.0, int((batch[1] != IGNORE_INDEX).sum())
+        for part in zip(*(tensor.split(size) for tensor in batch), strict=True):
             with self.autocast():
-                # Weighted by its fraction of the tokens, the micro-batch losses add up to the mean of the batch.
-                loss = self._loss(part, labels) * (labels.numel() / targets.numel())
+                # Weighted by its fraction of the targets, the micro-batch losses add up to the mean of the batch.
+                loss = self._loss(*part) * (int((part[1] != IGNORE_INDEX).sum()) / count)
             loss.backward()
             total += loss.item()
         return total
@@ -178,7 +182,7 @@ class Trainer:
 
         Raises if a weight is not finite, which happens when a finite gradient times a huge learning rate overflows.
         """
-        model = dict(self.model.state_dict())
+        model = trained_tensors(self.model)
         if not all(bool(tensor.isfinite().all()) for tensor in model.values()):
             raise NonFiniteError(f"a weight is not finite after step {self.steps_done}, batch {self.last_batch()}")
         position = {"step": self.steps_done, "next_batch": self.next_batch, "skipped_batches": self.skipped_batches}
@@ -188,7 +192,7 @@ class Trainer:
         """Shapes and dtypes of the tensors that `state` returns after this many steps."""
         optimizer = self.optimizer.expected_tensors() if step else {}
         return {
-            "model": tensor_specs(self.model.state_dict()),
+            "model": tensor_specs(trained_tensors(self.model)),
             "optimizer": tensor_specs(optimizer),
             "rng": tensor_specs(rng_state(self.device)),
         }
@@ -196,10 +200,10 @@ class Trainer:
     def restore(self, tensors: Tensors, state: Mapping[str, Any]) -> None:
         """Restore what `state` returned."""
         try:
-            self.model.load_state_dict(tensors["model"])
+            load_trained(self.model, tensors["model"])
             self.optimizer.load(tensors["optimizer"])
             set_rng_state(tensors["rng"], self.device)
             self.steps_done, self.next_batch = state["step"], state["next_batch"]
             self.skipped_batches = sorted({*self.skipped_batches, *state["skipped_batches"]})
-        except (KeyError, RuntimeError, TypeError) as error:
+        except (KeyError, RuntimeError, TypeError, WeightsError) as error:
             raise CheckpointError(f"the checkpoint does not match the model of this run: {error}") from error

@@ -15,6 +15,7 @@ import torch
 
 from normscope.errors import CorpusError
 from normscope.models.gpt import GPT
+from normscope.ops.cross_entropy import IGNORE_INDEX
 
 
 @dataclass(frozen=True)
@@ -32,21 +33,22 @@ class ValidationResult:
 
 def evaluate(
     model: GPT,
-    batches: Iterable[tuple[np.ndarray, np.ndarray]],
+    batches: Iterable[tuple[np.ndarray, ...]],
     bytes_per_token: float,
     autocast: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> ValidationResult:
-    """Average the loss over all batches, weighted by tokens. The model's train/eval mode is restored."""
+    """Average the loss over all batches, weighted by targets. The model's train/eval mode is restored."""
     device = model.embedding.weight.device
     was_training = model.training
     model.eval()
     nats, count = 0.0, 0
     try:
         with torch.inference_mode(), autocast():
-            for inputs, targets in batches:
-                loss = model.loss(torch.from_numpy(inputs).to(device), torch.from_numpy(targets).to(device))
-                nats += loss.item() * targets.size
-                count += targets.size
+            for inputs, targets, *more in batches:
+                loss = model.loss(*(torch.from_numpy(array).to(device) for array in (inputs, targets, *more)))
+                trained = int((targets != IGNORE_INDEX).sum())
+                nats += loss.item() * trained
+                count += trained
     finally:
         model.train(was_training)
     if not count:

@@ -14,12 +14,15 @@ from pathlib import Path
 
 from normscope.checks import short_repr
 from normscope.data.corpus import TOKENIZER_NAME
+from normscope.data.tokenizers.template_settings import TOKENIZER_CONFIG
 from normscope.errors import ArgumentTypeError, CheckpointError
 from normscope.runs import checksummed_folder
 from normscope.runs.checksummed_folder import MANIFEST_NAME
 from normscope.runs.config import CONFIG_NAME
+from normscope.runs.initial_weights import FOLDER_NAME as INITIAL_WEIGHTS
 from normscope.runs.run import Run, write_extension
 from normscope.storage.files import make_folder
+from normscope.storage.json_files import LARGE_FILE_BYTES
 from normscope.storage.safe_folder import SafeFolder
 
 HALF_STEPS = 6
@@ -93,10 +96,13 @@ def _span(run: Run) -> tuple[int, int]:
 def _copy(run: Run, folder: Path, begin: int) -> Run:
     """Copy a run as it was at a step, byte for byte: checkpoints are bound to the checksum of config.json."""
     make_folder(folder)
-    for name in (CONFIG_NAME, TOKENIZER_NAME, MANIFEST_NAME):
-        SafeFolder(folder).write(name, run.safe_folder.read(name))
+    for name in filter(run.safe_folder.has, (CONFIG_NAME, TOKENIZER_NAME, TOKENIZER_CONFIG, MANIFEST_NAME)):
+        SafeFolder(folder).write(name, run.safe_folder.read(name, LARGE_FILE_BYTES))
     if run.extension is not None:
         write_extension(SafeFolder(folder), run.extension)
+    if run.config.origin is not None:
+        copied = run.folder / INITIAL_WEIGHTS
+        shutil.copytree(copied, folder / INITIAL_WEIGHTS, copy_function=_link_or_copy, symlinks=True)
     if run.corpus_folder().is_relative_to(run.folder):
         corpus = folder / run.corpus_folder().relative_to(run.folder)
         corpus.parent.mkdir(parents=True, exist_ok=True)
@@ -110,7 +116,7 @@ def _copy(run: Run, folder: Path, begin: int) -> Run:
 
 
 def _link_or_copy(source: str, target: str) -> None:
-    """Hard-link a token file, which is only read; copy it if it is on another disk."""
+    """Hard-link a file of tokens or weights, which is only read; copy it if it is on another disk."""
     try:
         os.link(source, target, follow_symlinks=False)
     except OSError:

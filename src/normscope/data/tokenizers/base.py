@@ -3,9 +3,10 @@
 import codecs
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,12 +42,21 @@ class Tokenizer(ABC):
         eos_token_id: id of the end-of-text token; `encode` returns it only with `allow_special`. None if the vocabulary
             has none.
         notices: warnings for the user.
+        chat_template: Jinja template of conversations; None if the tokenizer has none.
+        template_variables: special tokens that the template uses, such as bos_token.
     """
 
     kind: str
     vocab_size: int
     eos_token_id: int | None
     notices: tuple[str, ...] = ()
+    chat_template: str | None = None
+    template_variables: Mapping[str, str] = MappingProxyType({})
+
+    @property
+    def eos_token(self) -> str:
+        """The end-of-text token as `encode` parses it with `allow_special`."""
+        return EOS_TOKEN
 
     @property
     def dtype(self) -> np.dtype[np.unsignedinteger]:
@@ -89,6 +99,24 @@ class Tokenizer(ABC):
             np.concatenate([np.array([special[part]], self.dtype) if part in special else next(plain) for part in one])
             for one in parts
         ]
+
+    def encode_with_spans(self, text: str) -> tuple[Tokens, NDArray[np.int64]]:
+        """Encode a text, special tokens parsed; return the tokens, and start and stop of each one's characters.
+
+        A character of several tokens is in the span of each.
+        """
+        special, ids, sizes = self.special_tokens, list[Tokens](), list[int]()
+        for part in split_special(text, special):
+            tokens = np.array([special[part]], self.dtype) if part in special else self._encode(part)
+            ids.append(tokens)
+            table = self.token_bytes
+            sizes += [len(part.encode())] if part in special else [len(table[token]) for token in tokens.tolist()]
+        lengths = [len(character.encode()) for character in text]
+        character_of = np.repeat(np.arange(len(text)), lengths)
+        stops = np.cumsum(np.array(sizes, dtype=np.int64))
+        starts = stops - np.array(sizes, dtype=np.int64)
+        spans = np.stack([character_of[starts], character_of[stops - 1] + 1], axis=1) if text else np.zeros((0, 2), int)
+        return np.concatenate(ids), spans.astype(np.int64)
 
     def _encode_many(self, texts: Sequence[str]) -> list[Tokens]:
         return [self._encode(text) for text in texts]

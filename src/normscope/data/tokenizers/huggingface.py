@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import tokenizers
+from numpy.typing import NDArray
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from normscope.data.tokenizers.base import (
@@ -95,6 +96,19 @@ class HuggingFaceTokenizer(Tokenizer):
     def special_tokens(self) -> dict[str, int]:
         added = self._library.get_added_tokens_decoder().items()
         return super().special_tokens | {one.content: token for token, one in added if one.special}
+
+    @property
+    def eos_token(self) -> str:
+        return str(self._library.id_to_token(self.eos_token_id))
+
+    def encode_with_spans(self, text: str) -> tuple[Tokens, NDArray[np.int64]]:
+        self._check(text)
+        self._library.encode_special_tokens = False
+        try:
+            encoding = self._library.encode(text, add_special_tokens=False)
+        finally:
+            self._library.encode_special_tokens = True
+        return np.array(encoding.ids, self.dtype), np.array(encoding.offsets, np.int64).reshape(-1, 2)
 
     def _encode(self, text: str) -> Tokens:
         return self._encode_many([text])[0]

@@ -6,6 +6,7 @@ from typing import Any
 from normscope.checks import as_path
 from normscope.data.tokenizers.base import Tokenizer
 from normscope.data.tokenizers.characters import ByteTokenizer, CharacterTokenizer
+from normscope.data.tokenizers.template_settings import read_template_settings
 from normscope.errors import ConfigError, FileError, NormscopeError
 from normscope.storage.files import open_regular, read_limited
 from normscope.storage.json_files import LARGE_FILE_BYTES, JsonSource, reraise_as
@@ -31,7 +32,9 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
         )
     with reraise_as(FileError, _FIX), open_regular(path) as file:
         data = read_limited(file, path, LARGE_FILE_BYTES)
-    return parse_tokenizer(data, path)
+        tokenizer = parse_tokenizer(data, path)
+        read_template_settings(tokenizer, path.parent)
+    return tokenizer
 
 
 def parse_tokenizer(data: bytes, path: Path) -> Tokenizer:

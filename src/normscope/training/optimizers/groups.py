@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from normscope.blocks.lora import is_adapter
 from normscope.errors import WeightsError
 from normscope.training.config import TrainConfig
 from normscope.training.optimizers.lazy_torch import AdamW
@@ -17,6 +18,7 @@ class OptimizerGroup:
     """Muon for the matrices in the blocks and AdamW for all other parameters; or AdamW for everything.
 
     Embedding and head go to AdamW: their rows belong to single tokens, and orthogonalizing an update would mix them.
+    So do LoRA adapters: an orthogonalized update of a factor says nothing about the update of the product.
 
     Args:
         model: The model to optimize.
@@ -101,7 +103,7 @@ class OptimizerGroup:
 
 
 def _is_inner_matrix(name: str, weight: Tensor) -> bool:
-    return weight.dim() == 2 and ".blocks." in f".{name}"
+    return weight.dim() == 2 and ".blocks." in f".{name}" and not is_adapter(name)
 
 
 def global_norm(tensors: list[Tensor]) -> float:

@@ -1,0 +1,149 @@
+"""The Jinja environment of chat templates: what Hugging Face templates use, with limits.
+
+A template comes with a model and may be hostile. The sandbox denies access to Python's internals; the limits here deny
+what needs neither: endless loops, and values that fill the memory.
+"""
+
+import ctypes
+import datetime
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from jinja2 import TemplateError, nodes
+from jinja2.ext import Extension, LoopControlExtension
+from jinja2.parser import Parser
+from jinja2.runtime import Context, Macro
+from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
+
+MARK_START, MARK_END = "\ufdd0", "\ufdd1"
+"""Noncharacters of Unicode, which no text has, around what is in {% generation %}."""
+MAX_SECONDS = 2.0
+MAX_OUTPUT = 2**22
+"""Characters of a rendered conversation, and of every string and list on the way."""
+MAX_TEMPLATE = 2**18
+# fmt: off
+_KEPT_FILTERS = frozenset((
+    "abs", "batch", "capitalize", "count", "d", "default", "dictsort", "e", "escape", "first", "float",
+    "forceescape", "groupby", "int", "items", "join", "last", "length", "list", "lower", "map", "max", "min",
+    "reject", "rejectattr", "replace", "reverse", "round", "safe", "select", "selectattr", "slice", "sort",
+    "string", "sum", "title", "trim", "truncate", "unique", "upper",
+))
+# fmt: on
+
+
+class TemplateTimeoutError(Exception):
+    """Raised in a template that runs for too long."""
+
+
+class _Generation(Extension):
+    """The tag {% generation %}, which marks what the assistant writes."""
+
+    tags = {"generation"}  # noqa: RUF012  # as in jinja2
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.CallBlock(self.call_method("_mark"), [], [], body).set_lineno(line)
+
+    def _mark(self, caller: Macro) -> str:
+        return f"{MARK_START}{caller()}{MARK_END}"
+
+
+class ChatEnvironment(ImmutableSandboxedEnvironment):
+    """A sandbox with limits on products, powers, formats and calls."""
+
+    intercepted_binops = frozenset({"*", "**", "%", "+"})
+
+    def __init__(self) -> None:
+        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, LoopControlExtension])
+        self.filters = {name: self.filters[name] for name in self.filters if name in _KEPT_FILTERS}
+        self.filters["tojson"] = _to_json
+        self.globals = {name: self.globals[name] for name in ("range", "dict", "namespace")}
+        self.globals |= {"raise_exception": _raise, "strftime_now": _strftime_now}
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        if operator == "**":
+            raise SecurityError("powers are not available in chat templates")
+        if operator == "%" and isinstance(left, str):
+            _check_format(left)
+        if operator == "*":
+            for one, other in ((left, right), (right, left)):
+                if isinstance(one, str | list | tuple) and isinstance(other, int) and len(one) * other > MAX_OUTPUT:
+                    raise SecurityError("a product is too long")
+            if isinstance(left, int) and isinstance(right, int) and left.bit_length() + right.bit_length() > 1024:
+                raise SecurityError("a number is too large")
+        result = super().call_binop(context, operator, left, right)
+        if isinstance(result, str | list | tuple) and len(result) > MAX_OUTPUT:
+            raise SecurityError("a value is too long")
+        return result
+
+    def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805  # as in jinja2
+        owner, name = getattr(__obj, "__self__", None), getattr(__obj, "__name__", "")
+        if isinstance(owner, str):
+            if name == "format":
+                _check_format(owner)
+            if name in ("center", "ljust", "rjust", "zfill", "expandtabs") and any(
+                isinstance(value, int) and value > 10_000 for value in (*args, *kwargs.values())
+            ):
+                raise SecurityError(f"{name} is asked for too many characters")
+            if name in ("replace", "join", "translate") and len(owner) > 2**16:
+                raise SecurityError(f"{name} is called on a text that is too long")
+        return super().call(__context, __obj, *args, **kwargs)
+
+
+def render(template: Any, **variables: Any) -> str:
+    """Render a template within the limits; raises a TemplateError or TemplateTimeoutError."""
+    parts, size = [], 0
+    with _deadline(MAX_SECONDS):
+        for part in template.generate(**variables):
+            parts.append(part)
+            size += len(part)
+            if size > MAX_OUTPUT:
+                raise SecurityError(f"the output has more than {MAX_OUTPUT:,} characters")
+    return "".join(parts)
+
+
+@contextmanager
+def _deadline(seconds: float) -> Iterator[None]:
+    """Raise TemplateTimeoutError in this thread if the block takes longer. Works in any thread, unlike signals."""
+    thread, lock, is_over = threading.get_ident(), threading.Lock(), False
+
+    def interrupt() -> None:
+        with lock:
+            if not is_over:
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                    ctypes.c_ulong(thread), ctypes.py_object(TemplateTimeoutError)
+                )
+
+    timer = threading.Timer(seconds, interrupt)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        with lock:
+            is_over = True
+        timer.cancel()
+
+
+def _check_format(text: str) -> None:
+    if re.search(r"[0-9]{4}|[*{][^}]*\{", text):
+        raise SecurityError("a format asks for too many characters")
+
+
+def _to_json(value: Any, ensure_ascii: bool = False, indent: int | None = None, **options: Any) -> str:
+    if indent is not None and not 0 <= indent <= 16:
+        raise SecurityError("tojson: the indentation is too large")
+    known = {name: options[name] for name in ("separators", "sort_keys") if name in options}
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **known)
+
+
+def _raise(message: str) -> str:
+    raise TemplateError(message)
+
+
+_strftime_now: Callable[[str], str] = lambda form: datetime.datetime.now().strftime(form[:200])  # noqa: E731
