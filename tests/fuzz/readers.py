@@ -90,16 +90,15 @@ def splice(path: Path, rng: random.Random) -> None:
 
 
 def insert_instruction(path: Path, rng: random.Random) -> None:
-    """Insert or overwrite instructions of a pickle, also of that in an archive of torch.save."""
-    archive = zipfile.ZipFile(path) if zipfile.is_zipfile(path) else None
-    if archive is None:
-        path.write_bytes(_with_instruction(path.read_bytes(), rng))
-        return
+    """Insert or overwrite instructions of a pickle, also of that in an archive of torch.save that is still valid."""
     changed = io.BytesIO()
-    with archive, zipfile.ZipFile(changed, "w") as target:
-        for name in archive.namelist():
-            data = archive.read(name)
-            target.writestr(name, _with_instruction(data, rng) if name.endswith("data.pkl") else data)
+    try:
+        with zipfile.ZipFile(path) as archive, zipfile.ZipFile(changed, "w") as target:
+            for name in archive.namelist():
+                data = archive.read(name)
+                target.writestr(name, _with_instruction(data, rng) if name.endswith("data.pkl") else data)
+    except Exception:  # zipfile raises many kinds
+        changed = io.BytesIO(_with_instruction(path.read_bytes(), rng))
     path.write_bytes(changed.getvalue())
 
 
@@ -242,13 +241,13 @@ def reader_trial(rng: random.Random, kind: str | None = None) -> Trial:
     return Trial(
         f"reader: {kind}",
         f"{kind} (seed {seed})",
-        lambda: _read_mutated(SAMPLES[kind], random.Random(seed)),
+        lambda: read_mutated(SAMPLES[kind], random.Random(seed)),
         lambda result, folder: "detected" if _counts(result)["refused"] else "harmless",
         seconds=SLOWEST * MUTATIONS,
     )
 
 
-def _read_mutated(sample: Sample, rng: random.Random) -> int:
+def read_mutated(sample: Sample, rng: random.Random) -> int:
     """Read mutated files; raises what a reader raises, unless it is an error of ours."""
     folder = Path.cwd()
     sample.write(folder)

@@ -115,5 +115,5 @@ def test_an_unknown_architecture_is_refused(tmp_path: Path) -> None:
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.close()
-    with pytest.raises(WeightsError, match="has the unsupported general.architecture 'mamba'; supported are llama"):
+    with pytest.raises(WeightsError, match=r"has the unsupported general\.architecture 'mamba'; supported are llama"):
         read_gguf(tmp_path / "model.gguf")

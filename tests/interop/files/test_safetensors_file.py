@@ -137,6 +137,14 @@ def test_an_index_that_lies_is_refused(tmp_path: Path, changes: dict[str, str], 
         open_sharded(folder)
 
 
+def test_a_hostile_index_is_refused(tmp_path: Path) -> None:
+    index = tmp_path / "model.safetensors.index.json"
+    sparse(index, 10 * 2**30, b"{")
+    assert "more than the limit" in refusal(lambda path: open_sharded(path.parent), index, most_bytes=MIB)
+    index.write_bytes(b'{"a":' + b"[" * 10_000)
+    assert "nested more than 64 levels" in refusal(lambda path: open_sharded(path.parent), index, most_bytes=4 * MIB)
+
+
 def test_two_files_with_one_name_are_refused(tmp_path: Path) -> None:
     for name in ("a", "b"):
         save_file({"x": torch.ones(1)}, tmp_path / name)
