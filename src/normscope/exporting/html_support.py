@@ -31,7 +31,7 @@ def check_config(config: GPTConfig) -> None:
         value = getattr(config, name)
         if value != defaults[name] and value in _UNSUPPORTED.get(name, (value,)):
             raise ConfigError(
-                f"the page cannot run a model with {name}={value!r}\nfix: train another model for the page"
+                f"--to html and onnx cannot run a model with {name}={value!r}\nfix: train another model for the page"
             )
 
 
@@ -78,7 +78,7 @@ def _norm_table(norm: Norm | None, field: str, sizes: tuple[int, ...]) -> NormTa
 def _unsupported(field: str, norm: Norm | None, problem: str) -> ConfigError:
     scope = "" if norm is None else f"={str(norm.scope)!r}"
     return ConfigError(
-        f"the page cannot run a model with {field}{scope}: {problem}\n"
+        f"--to html and onnx cannot run a model with {field}{scope}: {problem}\n"
         f"fix: train with a norm over the features of a token, such as --model {field}=rms"
     )
 

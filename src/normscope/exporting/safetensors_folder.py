@@ -16,6 +16,11 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 WEIGHTS = ("stored", *DTYPES)
 
 
+def check_safetensors(source: ModelSource) -> None:
+    """Raise a ConfigError if the config cannot be written as JSON."""
+    config_to_json(source.model.config)
+
+
 def write_safetensors(source: ModelSource, weights: str, folder: Path) -> None:
     """Write model.safetensors, config.json and tokenizer.json into an empty folder.
 

@@ -24,11 +24,13 @@ class Source(NamedTuple):
         name: their layer; `{i}` is the index of a block. Several of ours may be fused in one of theirs.
         fused: how: the "rows" of one layer after those of another, or for each of the "heads" in turn.
         adds_one: whether the gain is stored as its difference from one.
+        turns_back: whether theirs are queries or keys that are rotated by the negative angle.
     """
 
     name: str
     fused: Literal["rows", "heads"] | None = None
     adds_one: bool = False
+    turns_back: bool = False
 
 
 class _Group(NamedTuple):
@@ -150,6 +152,8 @@ def _to_ours(name: str, tensor: Tensor, group: _Group, config: GPTConfig) -> Ten
         tensor = tensor.unflatten(0, (config.heads, len(rows), -1))[:, index].flatten(0, 1)
     if group.source.adds_one:
         tensor = tensor.to(torch.promote_types(tensor.dtype, torch.float32)) + 1
+    if group.source.turns_back:
+        tensor = _turned_back(tensor, config)
     order = _rotary_order(name, config)
     return tensor if order is None else _reorder(tensor, order)
 
@@ -166,6 +170,8 @@ def _to_theirs(parts: Sequence[Tensor], group: _Group, config: GPTConfig) -> Ten
         tensor = torch.stack([part.unflatten(0, (config.heads, -1)) for part in restored], dim=1).flatten(0, 2)
     if group.source.adds_one:
         tensor = tensor - 1
+    if group.source.turns_back:
+        tensor = _turned_back(tensor, config)
     return tensor.t() if group.transposed else tensor
 
 
@@ -181,6 +187,12 @@ def _rotary_order(name: str, config: GPTConfig) -> Tensor | None:
     features = torch.arange(head_dim)
     turned, rest = features[:rotated].chunk(2), features[rotated:].chunk(2)
     return torch.cat((turned[0], rest[0], turned[1], rest[1]))
+
+
+def _turned_back(tensor: Tensor, config: GPTConfig) -> Tensor:
+    """Negate the second half of each head: then a rotation by the negative angle gives the same attention."""
+    halves = tensor.unflatten(0, (-1, 2, config.head_sizes[2] // 2))
+    return torch.stack((halves[:, 0], -halves[:, 1]), dim=1).reshape(tensor.shape)
 
 
 def _reorder(tensor: Tensor, order: Tensor) -> Tensor:

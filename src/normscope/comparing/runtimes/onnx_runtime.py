@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from normscope.comparing.runtime import FloatArray
-from normscope.comparing.runtimes import RuntimeFailure, RuntimeUnavailable
+from normscope.comparing.runtimes import RuntimeMissingError, RuntimeRefusalError
 from normscope.comparing.runtimes.library_codec import LibraryCodec
 
 
@@ -21,7 +21,7 @@ class OnnxRuntime:
         try:
             import onnxruntime
         except ImportError:
-            raise RuntimeUnavailable("onnxruntime is not installed\nfix: pip install 'normscope[export]'") from None
+            raise RuntimeMissingError("onnxruntime is not installed\nfix: pip install 'normscope[export]'") from None
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
         try:
@@ -29,7 +29,7 @@ class OnnxRuntime:
                 str(folder / "model.onnx"), options, providers=["CPUExecutionProvider"]
             )
         except Exception as error:  # it raises errors of every kind
-            raise RuntimeFailure(f"onnxruntime cannot load it: {error}") from error
+            raise RuntimeRefusalError(f"onnxruntime cannot load it: {error}") from error
         self.name = f"onnxruntime {onnxruntime.__version__}"
         facts = self.session.get_modelmeta().custom_metadata_map
         self.context, self.eos_token_id = int(facts["context"]), int(facts["eos_token_id"])

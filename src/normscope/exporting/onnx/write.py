@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from normscope.errors import ConfigError
-from normscope.exporting.html_support import norm_tables
+from normscope.exporting.html_support import check_config, norm_tables
 from normscope.exporting.library_tokenizer import library_json
 from normscope.exporting.model_source import ModelSource
 from normscope.exporting.onnx.graph import MAX_BYTES
@@ -15,6 +15,7 @@ from normscope.models.config_json import config_to_json
 def check_onnx(source: ModelSource) -> None:
     """Raise a ConfigError if the graph cannot represent the model."""
     config = source.model.config
+    check_config(config)
     norm_tables(source.model)
     if not source.model.cacheable:
         raise ConfigError(
