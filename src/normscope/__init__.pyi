@@ -39,6 +39,7 @@ from normscope.errors import NormscopeError as NormscopeError
 from normscope.errors import ScopeError as ScopeError
 from normscope.exporting.export import export as export
 from normscope.fuse import fuse as fuse
+from normscope.fusing import fuse as fuse
 from normscope.generate.chat import Conversation as Conversation
 from normscope.generate.config import GenerationConfig as GenerationConfig
 from normscope.generate.text import generate_text as generate_text
@@ -50,7 +51,6 @@ from normscope.inspection.draw import draw_target as draw_target
 from normscope.inspection.logit_lens import logit_lens as logit_lens
 from normscope.inspection.xray import xray_target as xray_target
 from normscope.inspection.xray_config import XrayConfig as XrayConfig
-from normscope.fusing import fuse as fuse
 from normscope.lab.commands import list_claims as list_claims
 from normscope.lab.commands import run_lab as run_lab
 from normscope.lab.commands import write_lab_report as write_lab_report

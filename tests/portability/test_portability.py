@@ -19,7 +19,15 @@ ROOT = Path(__file__).parents[2]
 
 KEY_TESTS = ["tests/portability/key_tests.py"]
 
-NUMERIC = ["tests/ops", "tests/blocks", "tests/models", "tests/generate", "tests/interop", "tests/fusing", "tests/diagnostics"]
+NUMERIC = [
+    "tests/ops",
+    "tests/blocks",
+    "tests/models",
+    "tests/generate",
+    "tests/interop",
+    "tests/fusing",
+    "tests/diagnostics",
+]
 """Folders with numerical tests."""
 
 WITHOUT_KERNELS = [
