@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -79,7 +80,7 @@ def test_every_combination(to: str, model: str, tokenizer: str, weights: str, tm
 )
 def test_what_a_format_cannot_represent_is_refused_by_the_name_of_the_field(to: str, model: str, field: str) -> None:
     preset, _, change = model.partition("-")
-    overrides = {
+    overrides: dict[str, dict[str, Any]] = {
         "": {},
         "window": {"window": 9},
         "post": {"wiring": "post"},

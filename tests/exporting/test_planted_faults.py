@@ -13,9 +13,11 @@ from normscope.exporting.export import FORMATS, ExportError, export_source
 from normscope.exporting.first_difference import ENDS
 from normscope.exporting.gguf import architectures, write
 from normscope.exporting.gguf.tokenizer import gguf_tokenizer
+from normscope.exporting.html_support import norm_tables
 from normscope.exporting.huggingface import write as huggingface_write
 from normscope.exporting.onnx import model_graph
 from normscope.exporting.onnx.graph import Graph
+from normscope.exporting.safetensors_folder import write_shards
 from normscope.interop import weight_table
 from tests.exporting.models import small_source
 from tests.exporting.test_formats import NEEDS
@@ -88,7 +90,7 @@ def settings(**wrong: Any) -> Plant:
 
 
 def drop_head_of_folder(patch: Patch) -> None:
-    right = huggingface_write.write_shards
+    right = write_shards
     patch.setattr(
         huggingface_write,
         "write_shards",
@@ -119,7 +121,7 @@ def start_at_one(patch: Patch) -> None:
 
 
 def onnx_eps(patch: Patch) -> None:
-    right = model_graph.norm_tables
+    right = norm_tables
 
     def tables(model: Any) -> Any:
         return {name: one and {**one, "eps": 1e-3} for name, one in right(model).items()}

@@ -29,9 +29,13 @@ _LLAMA_CPP_GELU = 0.02
 
 
 def _open_gguf(source: ModelSource, weights: str, path: Path) -> Runtime:
-    config, stop = source.model.config, source.tokenizer.eos_token_id
+    config, eos = source.model.config, source.tokenizer.eos_token_id
     return LlamaCppRuntime(
-        path, context=config.context, vocab_size=config.vocab_size, precision=weights, stop_token_id=stop
+        path,
+        context=config.context,
+        vocab_size=config.vocab_size,
+        precision=weights,
+        stop_token_id=0 if eos is None else eos,
     )
 
 

@@ -70,7 +70,7 @@ def write_shards(folder: Path, tensors: Iterable[tuple[str, Tensor]], max_bytes:
     if len(files) == 1:
         files[0][0].rename(folder / "model.safetensors")
         return
-    index = {}
+    index: dict[str, str] = {}
     for number, (path, names) in enumerate(files, 1):
         final = f"model-{number:05d}-of-{len(files):05d}.safetensors"
         path.rename(folder / final)

@@ -167,6 +167,7 @@ class GPT(BaseModule):
         embedding, middle = x if self.config.embedding_mix else None, None
         yield ResidualStream(x, middle)
         for i, block in enumerate(self.blocks):
+            assert isinstance(block, Block)
             if embedding is not None:
                 x = self.embedding_mixes[i](x, embedding)
             values = self.value_embeddings[str(i)](tokens) if i in self.config.value_layers else None

@@ -114,6 +114,8 @@ class LlamaCppRuntime:
     def _end_of_text(self) -> int | None:
         """The token that it stops at: its properties have only its name."""
         name = self._request("GET", "/props", {})["eos_token"]
+        if not name:
+            return None
         found = self._post("/tokenize", content=name, add_special=False, parse_special=True)["tokens"]
         return found[0] if len(found) == 1 else None
 

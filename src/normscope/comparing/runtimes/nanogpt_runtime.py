@@ -28,7 +28,7 @@ class NanoGPTRuntime:
 
     precision = "float32"
 
-    def __init__(self, folder: Path, *, eos_token_id: int) -> None:
+    def __init__(self, folder: Path, *, eos_token_id: int | None) -> None:
         try:
             content = torch.load(folder / "ckpt.pt", map_location="cpu", weights_only=True)  # refuses anything but data
             self.arguments, self.weights = content["model_args"], content["model"]
@@ -51,7 +51,7 @@ class NanoGPTRuntime:
         with torch.inference_mode():
             # With targets, nanoGPT returns the logits of all positions.
             theirs = None if self._model is None else self._model(ids, ids)[0]
-            found = _forward(self.weights, self.arguments, ids) if theirs is None else theirs
+            found: Tensor = _forward(self.weights, self.arguments, ids) if theirs is None else theirs
         array: FloatArray = found[0].float().numpy()
         return array
 

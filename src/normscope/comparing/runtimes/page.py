@@ -43,7 +43,7 @@ class PageRuntime:
 
         facts = self._call("facts")
         self.context, self.vocab_size = int(facts["context"]), int(facts["vocab_size"])
-        self.eos_token_id = int(facts["eos_token_id"])
+        self.eos_token_id: int | None = facts["eos_token_id"]
 
     def close(self) -> None:
         self._process.communicate()

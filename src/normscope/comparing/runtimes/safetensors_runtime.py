@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+from torch import Tensor
+
 from normscope.comparing.runtime import GPTRuntime
 from normscope.comparing.runtimes import RuntimeRefusalError
 from normscope.data.tokenizers import load_tokenizer
@@ -19,7 +21,7 @@ class SafetensorsRuntime(GPTRuntime):
         from safetensors.torch import load_file
 
         try:
-            weights = {}
+            weights: dict[str, Tensor] = {}
             for path in sorted(folder.glob("*.safetensors")):
                 weights |= load_file(path)
             config = config_from_json(json.loads((folder / "config.json").read_text()))

@@ -32,8 +32,8 @@ class TransformersRuntime:
             import transformers
         except ImportError:
             raise RuntimeMissingError("transformers is not installed\nfix: pip install transformers") from None
-        transformers.logging.set_verbosity_error()
-        transformers.logging.disable_progress_bar()
+        transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+        transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         try:
             self.model, report = transformers.AutoModelForCausalLM.from_pretrained(
                 folder, dtype=torch.float32, output_loading_info=True, attn_implementation="eager"

@@ -46,7 +46,8 @@ class Architecture:
         if not any(name.endswith(f"{one}.{part}") for one in self.interleaved for part in ("weight", "bias")):
             return tensor
         head_dim = config.head_sizes[2]
-        return tensor.unflatten(0, (-1, 2, head_dim // 2)).transpose(1, 2).reshape(tensor.shape)
+        neighbors: Tensor = tensor.unflatten(0, (-1, 2, head_dim // 2)).transpose(1, 2)
+        return neighbors.reshape(tensor.shape)
 
 
 def architecture_of(config: GPTConfig) -> Architecture:

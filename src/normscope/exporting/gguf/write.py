@@ -89,8 +89,9 @@ def _add_tokenizer(writer: Any, tokenizer: GGUFTokenizer) -> None:
     writer.add_token_types(tokenizer.kinds)
     writer.add_token_merges(tokenizer.merges)
     # A document starts after the end of the one before. Prompts start without it, as in `normscope sample`.
-    writer.add_bos_token_id(tokenizer.eos)
-    writer.add_eos_token_id(tokenizer.eos)
+    if tokenizer.eos is not None:
+        writer.add_bos_token_id(tokenizer.eos)
+        writer.add_eos_token_id(tokenizer.eos)
     writer.add_add_bos_token(False)
 
 

@@ -30,7 +30,7 @@ def write_huggingface(source: ModelSource, weights: str, folder: Path) -> None:
     write_shards(folder, ((name, in_dtype(theirs[name], weights)) for name in theirs))
     dtype = str(in_dtype(state["embedding.weight"], weights).dtype).removeprefix("torch.")
     # A document starts after the end-of-text token of the one before.
-    special = {"bos_token_id": eos, "eos_token_id": eos}
+    special = {} if eos is None else {"bos_token_id": eos, "eos_token_id": eos}
     settings = {**family.write_config(config), **special, "dtype": dtype}
     write_json(folder / "config.json", settings)
     write_json(folder / "generation_config.json", {**special, "max_length": config.context})
@@ -42,7 +42,7 @@ def write_tokenizer(source: ModelSource, folder: Path) -> None:
     """Write tokenizer.json, tokenizer_config.json and special_tokens_map.json."""
     eos = eos_name(source.tokenizer)
     (folder / "tokenizer.json").write_text(library_json(source.tokenizer), encoding="utf-8")
-    special = {"bos_token": eos, "eos_token": eos}
+    special = {} if eos is None else {"bos_token": eos, "eos_token": eos}
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         **special,
