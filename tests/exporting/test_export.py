@@ -120,15 +120,16 @@ def test_nothing_in_a_text_can_end_the_script(tmp_path: Path) -> None:
     assert normscope.load(path)[1].to_json() == tokenizer.to_json()
 
 
-@pytest.mark.parametrize("settings", [{"to": "onnx"}, {"to": 5}, {"weights": "int4"}, {"weights": "bfloat16"}])
+@pytest.mark.parametrize("settings", [{"to": "exe"}, {"to": 5}, {"weights": "int4"}, {"weights": "bfloat16"}])
 def test_unknown_formats_are_refused(run: Run, settings: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"\nfix: use one of"):
         export_page(run, out=tmp_path / "page.html", **settings)
     assert not (tmp_path / "page.html").exists()
 
 
-def test_every_format_has_a_default_weight_format() -> None:
-    assert all(one.weights and one.suffix.startswith(".") for one in FORMATS.values())
+def test_every_format_has_a_default_weight_format_and_a_name_of_its_own() -> None:
+    assert all(one.weights for one in FORMATS.values())
+    assert len({one.suffix for one in FORMATS.values()}) == len(FORMATS)
 
 
 @pytest.mark.parametrize(
@@ -263,11 +264,15 @@ def test_configs_are_stored_in_full(run: Run, tmp_path: Path) -> None:
 UNSUPPORTED: dict[str, Any] = {
     "attention_cap": 5.0,
     "attention_scale": 0.5,
+    "backout": True,
+    "embedding_mix": True,
     "embedding_scale": 2.0,
     "local_rotary_base": 10.0,
     "rotary_dim": 2,
     "rotary_pattern": "RN",
     "rotary_scaling": RotaryScaling(kind="linear", factor=2.0),
+    "smear": True,
+    "value_embeddings": True,
     "window_pattern": "SL",
 }
 
