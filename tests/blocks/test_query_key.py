@@ -109,7 +109,7 @@ class _Doubled(ns.Norm):
 
 
 class _Still(Rotary):
-    def forward(self, x: Tensor, start: StartPosition) -> Tensor:
+    def forward(self, x: Tensor, start: StartPosition | Tensor) -> Tensor:
         return x
 
 

@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -33,7 +34,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         initializer_range=0.2,
         activation_function="gelu",
     )
-    GPT2LMHeadModel(config).save_pretrained(folder / "gpt2")
+    make: Any = GPT2LMHeadModel
+    make(config).save_pretrained(folder / "gpt2")
     shutil.copy(folder / "llama" / "tokenizer.json", folder / "gpt2" / "tokenizer.json")
     return folder
 

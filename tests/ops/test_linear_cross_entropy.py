@@ -25,7 +25,7 @@ def losses(x: Tensor, weight: Tensor, targets: Tensor, cap: float | None) -> lis
     ):
         leaves = [tensor.clone().requires_grad_() for tensor in (x, weight)]
         loss = compute(*leaves)
-        (2 * loss).backward()
+        torch.autograd.backward(2 * loss)
         found.append([loss.detach(), *(leaf.grad for leaf in leaves if leaf.grad is not None)])
     return found
 

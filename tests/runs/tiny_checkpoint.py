@@ -1,6 +1,7 @@
 """A small Hugging Face folder, as another tool wrote it."""
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -22,6 +23,7 @@ def write_huggingface(folder: Path, dtype: torch.dtype = torch.bfloat16) -> Path
         initializer_range=0.2,
         tie_word_embeddings=False,
     )
-    LlamaForCausalLM(config).to(dtype).save_pretrained(folder)
+    model: Any = LlamaForCausalLM
+    model(config).to(dtype).save_pretrained(folder)
     train_bpe(["the cat and the hat, 12 345 cafés\n" * 20], 300).save(folder / "tokenizer.json")
     return folder

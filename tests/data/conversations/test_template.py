@@ -65,9 +65,8 @@ def tokenizer() -> HuggingFaceTokenizer:
 
 def theirs(tokenizer: HuggingFaceTokenizer, template: str) -> Any:
     library = type(tokenizer._library).from_str(tokenizer.to_json())
-    return PreTrainedTokenizerFast(
-        tokenizer_object=library, eos_token="<|end|>", bos_token="<|end|>", chat_template=template
-    )
+    make: Any = PreTrainedTokenizerFast
+    return make(tokenizer_object=library, eos_token="<|end|>", bos_token="<|end|>", chat_template=template)
 
 
 def conversations(seed: int) -> list[Message]:
