@@ -24,7 +24,7 @@ def losses(x: Tensor, weight: Tensor, targets: Tensor, cap: float | None) -> lis
         lambda x, w: cross_entropy(x @ w.T, targets, cap),
     ):
         leaves = [tensor.clone().requires_grad_() for tensor in (x, weight)]
-        loss = compute(*leaves)
+        loss: Tensor = compute(*leaves)  # type: ignore[no-untyped-call]
         torch.autograd.backward(2 * loss)
         found.append([loss.detach(), *(leaf.grad for leaf in leaves if leaf.grad is not None)])
     return found

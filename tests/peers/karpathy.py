@@ -119,8 +119,8 @@ def compare_nanochat(folder: Path, exact: bool = False, **settings: Any) -> dict
     sys.modules.setdefault("rustbpe", types.ModuleType("rustbpe"))
     from nanochat.checkpoint_manager import save_checkpoint  # type: ignore[import-not-found]
     from nanochat.engine import KVCache  # type: ignore[import-not-found]
-    from nanochat.gpt import GPT as TheirGPT  # noqa: N811
-    from nanochat.gpt import GPTConfig as TheirConfig  # type: ignore[import-not-found]
+    from nanochat.gpt import GPT as TheirGPT  # type: ignore[import-not-found]  # noqa: N811
+    from nanochat.gpt import GPTConfig as TheirConfig
 
     sizes = {
         "sequence_len": CONTEXT,

@@ -41,15 +41,15 @@ def library_json(tokenizer: Tokenizer) -> str:
         library = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
         library.pre_tokenizer = pre_tokenizers.Split(tokenizers.Regex(EVERY_CHARACTER), "isolated")
         library.decoder = decoders.Fuse()
-    if tokenizer.eos_token_id is not None:
+    if tokenizer.has_eos:
         library.add_special_tokens([EOS_TOKEN])
-    assert library.token_to_id(EOS_TOKEN) == tokenizer.eos_token_id
+        assert library.token_to_id(EOS_TOKEN) == tokenizer.eos_token_id
     return str(library.to_str(pretty=True)) + "\n"
 
 
 def eos_name(tokenizer: Tokenizer) -> str | None:
     """The name of the end-of-text token in `library_json`; None if there is none."""
-    if tokenizer.eos_token_id is None:
+    if not tokenizer.has_eos:
         return None
     if isinstance(tokenizer, ByteTokenizer | CharacterTokenizer):
         return EOS_TOKEN

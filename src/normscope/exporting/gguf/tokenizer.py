@@ -91,7 +91,7 @@ def _characters(tokenizer: CharacterTokenizer) -> tuple[dict[str, int], list[str
     spelled = ["".join(table[byte] for byte in character.encode()) for character in tokenizer.alphabet]
     merges = {f"{name[:end]} {name[end]}": None for name in spelled for end in range(1, len(name))}
     vocabulary = {name: token for token, name in enumerate(spelled)}
-    if tokenizer.eos_token_id is not None:
+    if tokenizer.has_eos:
         vocabulary[EOS_TOKEN] = tokenizer.eos_token_id
     return vocabulary, list(merges), "gpt-2"
 
