@@ -4,7 +4,6 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -34,8 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         initializer_range=0.2,
         activation_function="gelu",
     )
-    make: Any = GPT2LMHeadModel
-    make(config).save_pretrained(folder / "gpt2")
+    GPT2LMHeadModel(config).save_pretrained(folder / "gpt2")  # type: ignore[no-untyped-call]
     shutil.copy(folder / "llama" / "tokenizer.json", folder / "gpt2" / "tokenizer.json")
     return folder
 

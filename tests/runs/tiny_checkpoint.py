@@ -1,7 +1,6 @@
 """A small Hugging Face folder, as another tool wrote it."""
 
 from pathlib import Path
-from typing import Any
 
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -23,7 +22,9 @@ def write_huggingface(folder: Path, dtype: torch.dtype = torch.bfloat16) -> Path
         initializer_range=0.2,
         tie_word_embeddings=False,
     )
-    model: Any = LlamaForCausalLM
-    model(config).to(dtype).save_pretrained(folder)
+    model = LlamaForCausalLM(config)  # type: ignore[no-untyped-call]
+    for weight in model.parameters():
+        weight.data = weight.data.to(dtype)
+    model.save_pretrained(folder)
     train_bpe(["the cat and the hat, 12 345 cafés\n" * 20], 300).save(folder / "tokenizer.json")
     return folder

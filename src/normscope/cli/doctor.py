@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from normscope.cli import options as opt
 from normscope.render.formatting import format_duration
-from normscope.training.config import TrainConfig
+from normscope.training.config import FINETUNING, TrainConfig
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from normscope.training.doctor import DoctorReport, DoctorRow
 
 DoctorSettings = opt.config_options(
-    "DoctorSettings", "Settings of the training.", TrainConfig, ("batch", "micro_batch", "device", "precision")
+    "DoctorSettings",
+    "Settings of the training.",
+    TrainConfig,
+    ("batch", "micro_batch", "device", "precision", *FINETUNING),
 )
 
 
@@ -27,8 +30,11 @@ class Doctor:
     For example: normscope doctor --depth 8
     """
 
-    recipe: opt.Str = "dial"
-    """Recipe: dial or sprint."""
+    init_from: opt.InitFrom = None
+    """Measure finetuning of this model: a run, or a checkpoint of another tool (see docs/import.md)."""
+
+    recipe: opt.OptionalStr = None
+    """Recipe: dial (default) or sprint."""
 
     depth: opt.OptionalInt = None
     """Number of blocks."""

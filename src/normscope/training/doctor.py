@@ -20,6 +20,8 @@ from normscope.data.batches import Batches
 from normscope.models.gpt import GPT, GPTConfig
 from normscope.models.presets import preset as build_preset
 from normscope.ops.kernel_mode import select_backend
+from normscope.runs.initial_weights import set_trainable
+from normscope.runs.read_source import read_source
 from normscope.runtime.adaptive_threads import TorchThreads, thread_mode
 from normscope.runtime.devices import cpp_compiler, resolve_device
 from normscope.runtime.machine_load import measure_load
@@ -27,6 +29,7 @@ from normscope.runtime.memory import current_memory, keep_freed_memory, meminfo,
 from normscope.runtime.precision import choose_precision, probe_bfloat16
 from normscope.runtime.rng import preserve_rng
 from normscope.training.config import TrainConfig
+from normscope.training.finetune import finetuning_recipe, source_config
 from normscope.training.memory_estimate import check_memory
 from normscope.training.recipes import recipe as lookup_recipe
 from normscope.training.trainer import Trainer
@@ -117,7 +120,9 @@ def measure_cost(model_config: GPTConfig, config: TrainConfig, seconds: float = 
     can_adapt = device.type == "cpu" and not config.compile
     with preserve_rng(device), TorchThreads(adapt=can_adapt) as threads:  # as in a run
         torch.manual_seed(config.seed)
-        trainer = Trainer(GPT(model_config).to(device), config, batches, precision.autocast(device))
+        model = GPT(model_config)
+        set_trainable(model, config)
+        trainer = Trainer(model.to(device), config, batches, precision.autocast(device))
         trainer.step()  # compile and warm up
         while len(times) < 3 or sum(times) < seconds:
             start = time.perf_counter()
@@ -142,7 +147,7 @@ class DoctorReport:
 
     Args:
         machine, choices: Rows of the report.
-        preset: Name of the model preset.
+        preset: Name of the model preset, or of the source that is finetuned.
         model, train: The config that was measured.
         cost: Measured time and memory.
     """
@@ -157,11 +162,12 @@ class DoctorReport:
 
 def doctor(
     *,
-    recipe: str = "dial",
+    recipe: str | None = None,
     depth: int | None = None,
     preset: str | None = None,
     vocab_size: int | None = None,
     context: int | None = None,
+    init_from: str | Path | None = None,
     seconds: float = 4.0,
     progress: Callable[[str], AbstractContextManager[object]] = lambda _: nullcontext(),
     **settings: Any,
@@ -169,21 +175,30 @@ def doctor(
     """Describe the machine and measure the time and memory of a config, like `normscope doctor`.
 
     Args:
-        recipe, depth, preset, vocab_size, context: See `train`.
+        recipe, depth, preset, vocab_size, context, init_from: See `train`.
         seconds: Duration of the measurement.
         progress: Context manager around each slow part, given its name.
         settings: Fields of `TrainConfig`: batch, micro_batch, device, precision, ...
     """
     check_positive_number(seconds=seconds)
-    chosen = lookup_recipe(recipe, depth, preset=preset, vocab_size=vocab_size)
-    sizes = {**chosen.model, "vocab_size": chosen.vocab_size} | ({} if context is None else {"context": context})
-    model, config = build_preset(chosen.preset, **sizes), TrainConfig(**{**chosen.train, **settings})
+    sizes = {} if context is None else {"context": context}
+    if init_from is None:
+        chosen = lookup_recipe(recipe or "dial", depth, preset=preset, vocab_size=vocab_size)
+        name, model = (
+            chosen.preset,
+            build_preset(chosen.preset, **{**chosen.model, "vocab_size": chosen.vocab_size, **sizes}),
+        )
+    else:
+        given = {"recipe": recipe, "depth": depth, "preset": preset, "vocab_size": vocab_size}
+        chosen = finetuning_recipe(init_from, given, settings.get("lora"), None)
+        name, model = str(init_from), source_config(read_source(init_from), sizes)
+    config = TrainConfig(**{**chosen.train, **settings})
     machine = list(describe_machine(Path.cwd()))
     with progress("probing bfloat16"):
         choices = list(describe_choices(config))
     with progress("timing training steps"):
         cost = measure_cost(model, config, seconds)
-    return DoctorReport(machine, choices, chosen.preset, model, config, cost)
+    return DoctorReport(machine, choices, name, model, config, cost)
 
 
 def cpu_name() -> str:
