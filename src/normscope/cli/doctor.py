@@ -4,7 +4,10 @@ import dataclasses
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
 
 from normscope.cli import options as opt
 from normscope.render.formatting import format_duration
@@ -19,7 +22,11 @@ DoctorSettings = opt.config_options(
     "DoctorSettings",
     "Settings of the training.",
     TrainConfig,
+<<<<<<< HEAD
     ("batch", "micro_batch", "device", "precision", *FINETUNING),
+=======
+    ("batch", "micro_batch", "steps", "device", "precision", *FINETUNING),
+>>>>>>> finetune
 )
 
 
@@ -28,10 +35,16 @@ class Doctor:
     """Show the hardware, what a run would use and why, and the measured time and memory of a config.
 
     For example: normscope doctor --depth 8
+      normscope doctor --from gpt2/ --lora 8
     """
 
+<<<<<<< HEAD
     init_from: opt.InitFrom = None
     """Measure finetuning of this model: a run, or a checkpoint of another tool (see docs/import.md)."""
+=======
+    init_from: Annotated[Path | None, tyro.conf.arg(name="from", metavar="SOURCE", help_behavior_hint="")] = None
+    """Measure finetuning this model: a run, or a checkpoint of another tool."""
+>>>>>>> finetune
 
     recipe: opt.OptionalStr = None
     """Recipe: dial (default) or sprint."""
@@ -74,10 +87,13 @@ def main(arguments: Sequence[str]) -> None:
     model, cost = report.model, report.cost
     size = f"{cost.parameters / 1e6:.2f} million parameters: depth {model.depth}, width {model.width}"
     speed = f"{cost.tokens_per_second:,.0f} tokens per second"
+    parts = ", ".join(f"{name} {size / 1e6:,.0f}" for name, size in cost.memory_parts.items())
+    if cost.trained != cost.parameters:
+        size += f"; {cost.trained / 1e6:.2f} million are trained"
     rows = [
         DoctorRow("step time", f"{cost.step_seconds * 1e3:.1f} ms", speed),
         DoctorRow("total time", format_duration(cost.total_seconds), f"{report.train.steps} steps, without validation"),
-        DoctorRow("memory", f"{cost.memory / 1e6:,.0f} MB", "peak, without the libraries"),
+        DoctorRow("memory", f"{cost.memory / 1e6:,.0f} MB", f"peak, without the libraries; by formula {parts}"),
         DoctorRow("checkpoint", f"{cost.checkpoint / 1e6:,.1f} MB", "each; the last two and the best are kept"),
     ]
     _print_table(console, f"this config: {report.preset}, {size}", rows)
