@@ -109,11 +109,7 @@ class _Doubled(ns.Norm):
 
 
 class _Still(Rotary):
-<<<<<<< HEAD
-    def forward(self, x: Tensor, start: StartPosition | Tensor) -> Tensor:
-=======
     def forward(self, x: Tensor, start: Positions) -> Tensor:
->>>>>>> finetune
         return x
 
 

@@ -21,15 +21,10 @@ def losses(x: Tensor, weight: Tensor, targets: Tensor, cap: float | None) -> lis
     found = []
     for in_chunks in (True, False):
         leaves = [tensor.clone().requires_grad_() for tensor in (x, weight)]
-<<<<<<< HEAD
-        loss: Tensor = compute(*leaves)  # type: ignore[no-untyped-call]
-        torch.autograd.backward(2 * loss)
-=======
         inputs, table = leaves
         whole = cross_entropy(inputs @ table.T, targets, cap)
         loss = linear_cross_entropy(inputs, table, targets, cap) if in_chunks else whole
         (2 * loss).backward()
->>>>>>> finetune
         found.append([loss.detach(), *(leaf.grad for leaf in leaves if leaf.grad is not None)])
     return found
 

@@ -22,11 +22,7 @@ DoctorSettings = opt.config_options(
     "DoctorSettings",
     "Settings of the training.",
     TrainConfig,
-<<<<<<< HEAD
-    ("batch", "micro_batch", "device", "precision", *FINETUNING),
-=======
     ("batch", "micro_batch", "steps", "device", "precision", *FINETUNING),
->>>>>>> finetune
 )
 
 
@@ -38,13 +34,8 @@ class Doctor:
       normscope doctor --from gpt2/ --lora 8
     """
 
-<<<<<<< HEAD
-    init_from: opt.InitFrom = None
-    """Measure finetuning of this model: a run, or a checkpoint of another tool (see docs/import.md)."""
-=======
     init_from: Annotated[Path | None, tyro.conf.arg(name="from", metavar="SOURCE", help_behavior_hint="")] = None
     """Measure finetuning this model: a run, or a checkpoint of another tool."""
->>>>>>> finetune
 
     recipe: opt.OptionalStr = None
     """Recipe: dial (default) or sprint."""

@@ -30,11 +30,7 @@ from normscope.runtime.precision import choose_precision, probe_bfloat16
 from normscope.runtime.rng import preserve_rng
 from normscope.training.config import TrainConfig
 from normscope.training.finetune import finetuning_recipe, source_config
-<<<<<<< HEAD
-from normscope.training.memory_estimate import check_memory
-=======
 from normscope.training.memory_estimate import check_memory, describe_memory, trained_parameters
->>>>>>> finetune
 from normscope.training.recipes import recipe as lookup_recipe
 from normscope.training.trainer import Trainer
 
@@ -128,15 +124,9 @@ def measure_cost(model_config: GPTConfig, config: TrainConfig, seconds: float = 
     can_adapt = device.type == "cpu" and not config.compile
     with preserve_rng(device), TorchThreads(adapt=can_adapt) as threads:  # as in a run
         torch.manual_seed(config.seed)
-<<<<<<< HEAD
-        model = GPT(model_config)
-        set_trainable(model, config)
-        trainer = Trainer(model.to(device), config, batches, precision.autocast(device))
-=======
         model = GPT(model_config).to(device)
         set_trainable(model, config)
         trainer = Trainer(model, config, batches, precision.autocast(device))
->>>>>>> finetune
         trainer.step()  # compile and warm up
         while len(times) < 3 or sum(times) < seconds:
             start = time.perf_counter()
@@ -163,11 +153,7 @@ class DoctorReport:
 
     Args:
         machine, choices: Rows of the report.
-<<<<<<< HEAD
-        preset: Name of the model preset, or of the source that is finetuned.
-=======
         preset: Name of the model preset, or format of the checkpoint.
->>>>>>> finetune
         model, train: The config that was measured.
         cost: Measured time and memory.
     """
@@ -182,16 +168,12 @@ class DoctorReport:
 
 def doctor(
     *,
-<<<<<<< HEAD
-=======
     init_from: str | Path | None = None,
->>>>>>> finetune
     recipe: str | None = None,
     depth: int | None = None,
     preset: str | None = None,
     vocab_size: int | None = None,
     context: int | None = None,
-    init_from: str | Path | None = None,
     seconds: float = 4.0,
     progress: Callable[[str], AbstractContextManager[object]] = lambda _: nullcontext(),
     **settings: Any,
@@ -199,33 +181,17 @@ def doctor(
     """Describe the machine and measure the time and memory of a config, like `normscope doctor`.
 
     Args:
-<<<<<<< HEAD
-        recipe, depth, preset, vocab_size, context, init_from: See `train`.
-=======
         init_from, recipe, depth, preset, vocab_size, context: See `train`.
->>>>>>> finetune
         seconds: Duration of the measurement.
         progress: Context manager around each slow part, given its name.
         settings: Fields of `TrainConfig`: batch, micro_batch, device, precision, lora, ...
     """
     check_positive_number(seconds=seconds)
-<<<<<<< HEAD
-    sizes = {} if context is None else {"context": context}
-=======
     shorter = {} if context is None else {"context": context}
->>>>>>> finetune
     if init_from is None:
         chosen = lookup_recipe(recipe or "dial", depth, preset=preset, vocab_size=vocab_size)
         name, model = (
             chosen.preset,
-<<<<<<< HEAD
-            build_preset(chosen.preset, **{**chosen.model, "vocab_size": chosen.vocab_size, **sizes}),
-        )
-    else:
-        given = {"recipe": recipe, "depth": depth, "preset": preset, "vocab_size": vocab_size}
-        chosen = finetuning_recipe(init_from, given, settings.get("lora"), None)
-        name, model = str(init_from), source_config(read_source(init_from), sizes)
-=======
             build_preset(chosen.preset, **{**chosen.model, "vocab_size": chosen.vocab_size, **shorter}),
         )
     else:
@@ -233,7 +199,6 @@ def doctor(
         source = read_source(init_from)
         chosen = finetuning_recipe(init_from, given, settings.get("lora"), None)
         name, model = source.format, source_config(source, shorter)
->>>>>>> finetune
     config = TrainConfig(**{**chosen.train, **settings})
     machine = list(describe_machine(Path.cwd()))
     with progress("probing bfloat16"):

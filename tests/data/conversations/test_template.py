@@ -65,14 +65,9 @@ def tokenizer() -> HuggingFaceTokenizer:
 
 def theirs(tokenizer: HuggingFaceTokenizer, template: str) -> Any:
     library = type(tokenizer._library).from_str(tokenizer.to_json())
-<<<<<<< HEAD
-    make: Any = PreTrainedTokenizerFast
-    return make(tokenizer_object=library, eos_token="<|end|>", bos_token="<|end|>", chat_template=template)
-=======
     return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=library, eos_token="<|end|>", bos_token="<|end|>", chat_template=template
     )
->>>>>>> finetune
 
 
 def conversations(seed: int) -> list[Message]:
