@@ -107,6 +107,8 @@ def from_checkpoint(source: Source, seed: int) -> XrayTarget:
     except WeightsError as error:
         if source.kind != HUGGINGFACE:
             raise
+        if not any(source.path.glob("*.safetensors")):
+            raise  # transformers would read pickles
         open_sharded(source.path)  # raises for damaged or missing weights: transformers cannot read them either
         return _of_transformers(source.path, seed, error)
     return _on_random_tokens(str(source.path), model, seed)
