@@ -75,9 +75,9 @@ class WeightTable:
         places = {own: (name, group) for name, group in groups.items() for own in group.ours}
         specs = {}
         for own, (name, group) in places.items():
-            dtype = found[name].dtype
-            wide = torch.promote_types(dtype, torch.float32)
-            specs[own] = TensorSpec(group.ours[own], wide if group.source.adds_one else dtype)
+            stored = found[name].dtype
+            converted = torch.promote_types(stored, torch.float32) if group.source.adds_one else stored
+            specs[own] = TensorSpec(group.ours[own], converted)
         return LazyTensors(specs, lambda own: _to_ours(own, theirs[places[own][0]], places[own][1], config))
 
     def to_theirs(self, config: GPTConfig, ours: Mapping[str, Tensor]) -> LazyTensors:
@@ -91,12 +91,13 @@ class WeightTable:
         )
 
     def _groups(self, config: GPTConfig) -> dict[str, _Group]:
-        """The tensors of theirs by name, in the order of ours."""
+        """The tensors of theirs by name. Fused layers are in the order of the table."""
         groups: dict[str, _Group] = {}
-        for name, shape in parameter_shapes(config).items():
+        order = list(self.layers)
+        for name, shape in sorted(parameter_shapes(config).items(), key=lambda item: order.index(_pattern(item[0]))):
             layer, _, part = name.rpartition(".")
             block = re.match(r"blocks\.(\d+)\.", layer)
-            found = self.layers[re.sub(r"^blocks\.\d+\.", "blocks.{i}.", layer)]
+            found = self.layers[_pattern(name)]
             source = found if isinstance(found, Source) else Source(found)
             their_name = f"{source.name}.{part}".format(i=block and block[1])
             transposed = self.transposes and block is not None and len(shape) == 2
@@ -105,16 +106,21 @@ class WeightTable:
 
     def _refuse_unused(self, config: GPTConfig, groups: Mapping[str, _Group], theirs: Mapping[str, Tensor]) -> None:
         unused = [name for name in theirs if name not in groups and not re.fullmatch(self.ignored, name)]
-        head = self.layers["head"]
-        if config.tied_head and unused == [f"{head}.weight"]:  # a tied head, saved twice
+        head = f"{self.layers['head']}.weight"
+        if config.tied_head and head in unused:
             table = next(name for name, group in groups.items() if "embedding.weight" in group.ours)
-            if torch.equal(theirs[unused[0]], theirs[table]):
-                return
+            if torch.equal(theirs[head], theirs[table]):  # a tied head, saved twice
+                unused.remove(head)
         if unused:
             raise WeightsError(
                 f"weights not used by the model in config.json ({len(unused)}): {', '.join(unused[:4])}"
                 f"{', ...' * (len(unused) > 4)}\nfix: use config.json and weights of the same model"
             )
+
+
+def _pattern(name: str) -> str:
+    """Our layer of a parameter, with `{i}` for the index of its block."""
+    return re.sub(r"^blocks\.\d+\.", "blocks.{i}.", name.rpartition(".")[0])
 
 
 @lru_cache(maxsize=4)
@@ -179,4 +185,5 @@ def _rotary_order(name: str, config: GPTConfig) -> Tensor | None:
 
 def _reorder(tensor: Tensor, order: Tensor) -> Tensor:
     """Reorder the rows of each head."""
-    return tensor.unflatten(0, (-1, len(order)))[:, order.to(tensor.device)].flatten(0, 1)
+    reordered: Tensor = tensor.unflatten(0, (-1, len(order)))[:, order.to(tensor.device)].flatten(0, 1)
+    return reordered
