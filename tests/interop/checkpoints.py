@@ -52,6 +52,7 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama-biases": ("Llama", {**SIZES, "attention_bias": True, "mlp_bias": True}),
     "mistral": ("Mistral", {**GROUPED, "sliding_window": 5}),
     "mistral-no-window": ("Mistral", {**GROUPED, "sliding_window": None, "head_dim": 12}),
+    "nanochat": ("NanoChat", {**SIZES, "num_key_value_heads": 6}),
     "qwen2": ("Qwen2", GROUPED),
     "qwen2-window": (
         "Qwen2", {**GROUPED, "use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1}

@@ -35,7 +35,7 @@ def settings_of(form: str, **changes: Any) -> dict[str, Any]:
 
 def test_every_file_is_a_family() -> None:
     files = [path.stem for path in Path(str(package.__file__)).parent.glob("*.py") if not path.stem.startswith("_")]
-    assert len(families()) == len(files) == 11
+    assert len(families()) == len(files) == 12
 
 
 @every_family
@@ -143,8 +143,8 @@ def test_the_family_of_a_config(config: GPTConfig, name: str) -> None:
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        (nanochat(), "no Hugging Face family has models with activation='relu2', embedding_norm=True"),
-        (llama(norm="rms-plain"), "no Hugging Face family has models with norm=NormSpec"),
+        (nanochat(smear=True), "no Hugging Face family has models with smear=True"),
+        (llama(norm="rms-plain"), "none with norm=NormSpec"),
         (llama(wiring="single"), "no Hugging Face family has models with wiring='single'"),
         (llama(bias="qkv", rotary_pattern="RN"), "the closest Hugging Face family, has none with"),
         (gpt2(embedding_scale=3.0), "with embedding_scale=3.0"),

@@ -41,13 +41,16 @@ def library_json(tokenizer: Tokenizer) -> str:
         library = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
         library.pre_tokenizer = pre_tokenizers.Split(tokenizers.Regex(EVERY_CHARACTER), "isolated")
         library.decoder = decoders.Fuse()
-    library.add_special_tokens([EOS_TOKEN])
+    if tokenizer.eos_token_id is not None:
+        library.add_special_tokens([EOS_TOKEN])
     assert library.token_to_id(EOS_TOKEN) == tokenizer.eos_token_id
     return str(library.to_str(pretty=True)) + "\n"
 
 
-def eos_name(tokenizer: Tokenizer) -> str:
-    """The name of the end-of-text token in `library_json`."""
+def eos_name(tokenizer: Tokenizer) -> str | None:
+    """The name of the end-of-text token in `library_json`; None if there is none."""
+    if tokenizer.eos_token_id is None:
+        return None
     if isinstance(tokenizer, ByteTokenizer | CharacterTokenizer):
         return EOS_TOKEN
     added = json.loads(tokenizer.to_json())["added_tokens"]

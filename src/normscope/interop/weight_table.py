@@ -14,6 +14,7 @@ from normscope.interop.files.lazy_tensors import LazyTensors
 from normscope.models.gpt import GPT, GPTConfig
 from normscope.storage.tensor_spec import TensorSpec
 
+_TABLES = {"embedding", "position"}
 _ROTATED = ("attention.q", "attention.k", "attention.q_norm", "attention.k_norm")
 
 
@@ -24,11 +25,13 @@ class Source(NamedTuple):
         name: their layer; `{i}` is the index of a block. Several of ours may be fused in one of theirs.
         fused: how: the "rows" of one layer after those of another, or for each of the "heads" in turn.
         adds_one: whether the gain is stored as its difference from one.
+        turns_back: whether theirs are queries or keys that are rotated by the negative angle.
     """
 
     name: str
     fused: Literal["rows", "heads"] | None = None
     adds_one: bool = False
+    turns_back: bool = False
 
 
 class _Group(NamedTuple):
@@ -37,6 +40,29 @@ class _Group(NamedTuple):
     source: Source
     transposed: bool
     ours: dict[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class FusedLinear:
+    """A linear layer of theirs, and the layers of ours that it has.
+
+    Args:
+        ours: our layers, with the shape of each one's weight.
+        group: the weights.
+        config: config of the model.
+    """
+
+    ours: Mapping[str, tuple[int, ...]]
+    group: _Group
+    config: GPTConfig
+
+    def rows_to_theirs(self, parts: Sequence[Tensor]) -> Tensor:
+        """Put matrices with a row for each output of our layers in the order of their outputs."""
+        return _to_theirs(parts, self.group, self.config)
+
+    def rows_to_ours(self, layer: str, rows: Tensor) -> Tensor:
+        """Take the rows of one of our layers from a matrix with a row for each of their outputs."""
+        return _to_ours(f"{layer}.weight", rows, self.group, self.config)
 
 
 @dataclass(frozen=True)
@@ -89,6 +115,16 @@ class WeightTable:
         return LazyTensors(
             specs, lambda name: _to_theirs([ours[own] for own in groups[name].ours], groups[name], config)
         )
+
+    def linear_layers(self, config: GPTConfig) -> dict[str, FusedLinear]:
+        """The linear layers of theirs by name, without embeddings."""
+        found = {}
+        for name, group in self._groups(config).items():
+            layer, _, part = name.rpartition(".")
+            shapes = {own.rpartition(".")[0]: shape for own, shape in group.ours.items()}
+            if part == "weight" and all(len(shape) == 2 for shape in shapes.values()) and not _TABLES & shapes.keys():
+                found[layer] = FusedLinear(shapes, group._replace(transposed=False), config)
+        return found
 
     def _groups(self, config: GPTConfig) -> dict[str, _Group]:
         """The tensors of theirs by name. Fused layers are in the order of the table."""
@@ -150,6 +186,8 @@ def _to_ours(name: str, tensor: Tensor, group: _Group, config: GPTConfig) -> Ten
         tensor = tensor.unflatten(0, (config.heads, len(rows), -1))[:, index].flatten(0, 1)
     if group.source.adds_one:
         tensor = tensor.to(torch.promote_types(tensor.dtype, torch.float32)) + 1
+    if group.source.turns_back:
+        tensor = _turned_back(tensor, config)
     order = _rotary_order(name, config)
     return tensor if order is None else _reorder(tensor, order)
 
@@ -166,6 +204,8 @@ def _to_theirs(parts: Sequence[Tensor], group: _Group, config: GPTConfig) -> Ten
         tensor = torch.stack([part.unflatten(0, (config.heads, -1)) for part in restored], dim=1).flatten(0, 2)
     if group.source.adds_one:
         tensor = tensor - 1
+    if group.source.turns_back:
+        tensor = _turned_back(tensor, config)
     return tensor.t() if group.transposed else tensor
 
 
@@ -181,6 +221,12 @@ def _rotary_order(name: str, config: GPTConfig) -> Tensor | None:
     features = torch.arange(head_dim)
     turned, rest = features[:rotated].chunk(2), features[rotated:].chunk(2)
     return torch.cat((turned[0], rest[0], turned[1], rest[1]))
+
+
+def _turned_back(tensor: Tensor, config: GPTConfig) -> Tensor:
+    """Negate the second half of each head: then a rotation by the negative angle gives the same attention."""
+    halves = tensor.unflatten(0, (-1, 2, config.head_sizes[2] // 2))
+    return torch.stack((halves[:, 0], -halves[:, 1]), dim=1).reshape(tensor.shape)
 
 
 def _reorder(tensor: Tensor, order: Tensor) -> Tensor:

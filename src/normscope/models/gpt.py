@@ -293,7 +293,7 @@ class GPT(BaseModule):
     def _computes_loss_in_chunks(self, tokens: Tensor) -> bool:
         """Whether the loss need not have all logits in memory: they are many, and nobody else sees them."""
         is_plain = self.head is None or (type(self.head) is Linear and not has_hooks(self.head))
-        is_plain &= self._head_weight.dtype == self._activation_dtype
+        is_plain = is_plain and self._head_weight.dtype == self._activation_dtype  # not stored in half precision
         return is_plain and not has_hooks(self) and is_worthwhile(tokens[..., None], self._head_weight)
 
     def new_cache(self, batch: int, capacity: int | None = None) -> KVCache:

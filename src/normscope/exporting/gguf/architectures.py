@@ -42,11 +42,12 @@ class Architecture:
                     yield f"{theirs}.{part}".format(i=i), tuple(f"{name}.{part}".format(i=i) for name in ours)
 
     def arrange(self, name: str, tensor: Tensor, config: GPTConfig) -> Tensor:
-        """Return a tensor of ours, such as "blocks.0.attention.q.weight", in the order of rows that llama.cpp expects."""
+        """Return a tensor of ours, such as "blocks.0.attention.q.weight", in the order of rows of llama.cpp."""
         if not any(name.endswith(f"{one}.{part}") for one in self.interleaved for part in ("weight", "bias")):
             return tensor
         head_dim = config.head_sizes[2]
-        return tensor.unflatten(0, (-1, 2, head_dim // 2)).transpose(1, 2).reshape(tensor.shape)
+        neighbors: Tensor = tensor.unflatten(0, (-1, 2, head_dim // 2)).transpose(1, 2)
+        return neighbors.reshape(tensor.shape)
 
 
 def architecture_of(config: GPTConfig) -> Architecture:

@@ -51,7 +51,7 @@ class GGUFTokenizer:
     kinds: list[int]
     merges: list[str]
     splitter: str
-    eos: int
+    eos: int | None
 
 
 def gguf_tokenizer(tokenizer: Tokenizer, vocab_size: int) -> GGUFTokenizer:
@@ -63,7 +63,8 @@ def gguf_tokenizer(tokenizer: Tokenizer, vocab_size: int) -> GGUFTokenizer:
     """
     if isinstance(tokenizer, CharacterTokenizer):
         vocabulary, merges, splitter = _characters(tokenizer)
-        special: Mapping[int, int] = {tokenizer.eos_token_id: CONTROL}
+        eos = tokenizer.eos_token_id
+        special: Mapping[int, int] = {} if eos is None else {eos: CONTROL}
     else:
         content = json.loads(library_json(tokenizer))
         splitter = "gpt-2" if isinstance(tokenizer, ByteTokenizer) else _splitter(content)
@@ -90,7 +91,9 @@ def _characters(tokenizer: CharacterTokenizer) -> tuple[dict[str, int], list[str
     spelled = ["".join(table[byte] for byte in character.encode()) for character in tokenizer.alphabet]
     merges = {f"{name[:end]} {name[end]}": None for name in spelled for end in range(1, len(name))}
     vocabulary = {name: token for token, name in enumerate(spelled)}
-    return {**vocabulary, EOS_TOKEN: tokenizer.eos_token_id}, list(merges), "gpt-2"
+    if tokenizer.eos_token_id is not None:
+        vocabulary[EOS_TOKEN] = tokenizer.eos_token_id
+    return vocabulary, list(merges), "gpt-2"
 
 
 def _splitter(content: Mapping[str, Any]) -> str:

@@ -1,5 +1,6 @@
 """Write a GGUF file, tensor by tensor."""
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +44,7 @@ def write_gguf(source: ModelSource, weights: str, path: Path) -> None:
     _add_tokenizer(writer, gguf_tokenizer(source.tokenizer, config.vocab_size))
     state = source.model.state_dict()
     names = {theirs: ours for theirs, ours in architecture.named_tensors(config) if ours[0] in state}
-    missing = state.keys() - {name for ours in names.values() for name in ours}
-    if missing:
-        raise ConfigError(f"llama.cpp has no place for the tensors {', '.join(sorted(missing)[:4])}")
+    check_complete(names.values(), state)
     kinds = {name: tensor_kind(gguf, name, state[ours[0]], weights) for name, ours in names.items()}
     for name, ours in names.items():
         rows = sum(state[one].shape[0] for one in ours)
@@ -60,6 +59,13 @@ def write_gguf(source: ModelSource, weights: str, path: Path) -> None:
             writer.write_tensor_data(_encode(gguf, arranged, kinds[name]))
     finally:
         writer.close()
+
+
+def check_complete(written: Iterable[tuple[str, ...]], state: Mapping[str, Tensor]) -> None:
+    """Raise if a tensor of ours would not be written."""
+    missing = state.keys() - {name for ours in written for name in ours}
+    if missing:
+        raise ConfigError(f"llama.cpp has no place for the tensors {', '.join(sorted(missing)[:4])}")
 
 
 def import_gguf() -> Any:
@@ -83,8 +89,9 @@ def _add_tokenizer(writer: Any, tokenizer: GGUFTokenizer) -> None:
     writer.add_token_types(tokenizer.kinds)
     writer.add_token_merges(tokenizer.merges)
     # A document starts after the end of the one before. Prompts start without it, as in `normscope sample`.
-    writer.add_bos_token_id(tokenizer.eos)
-    writer.add_eos_token_id(tokenizer.eos)
+    if tokenizer.eos is not None:
+        writer.add_bos_token_id(tokenizer.eos)
+        writer.add_eos_token_id(tokenizer.eos)
     writer.add_add_bos_token(False)
 
 
