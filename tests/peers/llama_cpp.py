@@ -2,8 +2,8 @@
 
     python -m tests.peers.llama_cpp CHECKOUT
 
-CHECKOUT is a folder with llama.cpp's sources. Its converter is unchanged, but gets a vocabulary from here. Printed are the
-largest differences of logits from the model in transformers, and of log-probabilities from the file in llama.cpp.
+CHECKOUT is a folder with llama.cpp's sources. Its converter is unchanged, but gets a vocabulary from here. Printed are
+the largest differences of logits from the model in transformers, and of log-probabilities from the file in llama.cpp.
 """
 
 import importlib
@@ -36,6 +36,7 @@ WIDTHS = {
 
 def subclasses(kind: type) -> Iterator[type]:
     yield kind
+    inner: type
     for inner in kind.__subclasses__():
         yield from subclasses(inner)
 

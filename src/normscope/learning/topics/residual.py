@@ -1,4 +1,4 @@
-"""Residual connections: forward, backward, and the six wirings."""
+"""Residual connections: forward, backward, and the wirings."""
 
 import torch
 from torch import Tensor
