@@ -117,8 +117,5 @@ def nanogpt_meta(tokenizer: Tokenizer) -> dict[str, Any] | None:
     else:
         return None
     numbers = {name: token for token, name in enumerate(names) if name != "\N{REPLACEMENT CHARACTER}"}
-    return {
-        "vocab_size": tokenizer.vocab_size,
-        "itos": {**dict(enumerate(names)), **({len(names): ""} if tokenizer.has_eos else {})},
-        "stoi": numbers,
-    }
+    end = {len(names): ""} if tokenizer.has_eos else {}
+    return {"vocab_size": tokenizer.vocab_size, "itos": {**dict(enumerate(names)), **end}, "stoi": numbers}
