@@ -77,14 +77,15 @@ def step(number):
 _OURS = _TIMED.format(
     imports="""
 from normscope.blocks.lora import add_lora
-from normscope.interop.huggingface import load_huggingface
+from normscope.interop.checkpoint import build_model
+from normscope.interop.huggingface import read_huggingface
 from normscope.runtime.memory import keep_freed_memory
 from normscope.training.config import TrainConfig
 from normscope.training.trainer import Trainer
 """,
     setup="""
 keep_freed_memory()
-model = load_huggingface(folder)
+model = build_model(read_huggingface(folder))
 add_lora(model, rank)
 class Same:
     def batch(self, number):

@@ -11,7 +11,7 @@ from torch.nn.modules import module as torch_module
 
 import normscope as ns
 from normscope.blocks.attention import Attention
-from normscope.blocks.cache import StartPosition
+from normscope.blocks.cache import Positions
 from normscope.blocks.fused_norms import norm_and_rotate
 from normscope.blocks.norm.norm_spec import NormSpec
 from normscope.blocks.rotary import Rotary
@@ -109,7 +109,7 @@ class _Doubled(ns.Norm):
 
 
 class _Still(Rotary):
-    def forward(self, x: Tensor, start: StartPosition) -> Tensor:
+    def forward(self, x: Tensor, start: Positions) -> Tensor:
         return x
 
 

@@ -63,7 +63,7 @@ def test_an_epoch_has_every_reply_once_and_targets_follow_inputs(corpus: Corpus)
     assert len(replies) == 2 * 32  # two epochs
     assert len(set(replies)) == 32
     assert all(np.array_equal(a, b) for a, b in zip(batches.batch(3), batches.batch(3), strict=True))
-    held_out = [targets[targets >= 0] for _, targets, _ in validation_batches(corpus, 100, 2)]
+    held_out = [targets[targets >= 0] for _, targets, *_ in validation_batches(corpus, 100, 2)]
     assert sum(map(len, held_out)) == corpus.record.validation.trained_tokens
 
 

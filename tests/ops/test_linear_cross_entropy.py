@@ -19,12 +19,11 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def losses(x: Tensor, weight: Tensor, targets: Tensor, cap: float | None) -> list[list[Tensor]]:
     found = []
-    for compute in (
-        lambda x, w: linear_cross_entropy(x, w, targets, cap),
-        lambda x, w: cross_entropy(x @ w.T, targets, cap),
-    ):
+    for in_chunks in (True, False):
         leaves = [tensor.clone().requires_grad_() for tensor in (x, weight)]
-        loss = compute(*leaves)
+        inputs, table = leaves
+        whole = cross_entropy(inputs @ table.T, targets, cap)
+        loss = linear_cross_entropy(inputs, table, targets, cap) if in_chunks else whole
         (2 * loss).backward()
         found.append([loss.detach(), *(leaf.grad for leaf in leaves if leaf.grad is not None)])
     return found

@@ -15,6 +15,8 @@ from normscope.generate.text import generate_text
 from normscope.inspection.xray import xray_target
 from normscope.runs.initial_weights import FOLDER_NAME
 from normscope.runs.run import Run
+from normscope.training.config import TrainConfig
+from normscope.training.doctor import doctor, measure_cost
 from normscope.training.loop import train_run
 from normscope.training.nan_guard import replay
 from normscope.training.session import TrainingSession
@@ -174,3 +176,15 @@ def test_a_changed_copy_of_the_initial_weights_is_noticed(source: Run, tmp_path:
     path.write_bytes(data)
     with pytest.raises(CheckpointError, match="damaged"):
         run.load_model()
+
+
+def test_the_doctor_measures_finetuning(source: Run) -> None:
+    whole = measure_cost(source.config.model, TrainConfig(steps=5, batch=2, optimizer="adamw"), seconds=0.01)
+    report = doctor(init_from=source.folder, context=12, lora=2, batch=2, seconds=0.01)
+    assert (report.preset, report.model.context, report.train.optimizer) == ("run", 12, "adamw")
+    cost = report.cost
+    assert cost.parameters == whole.parameters + cost.trained
+    assert cost.checkpoint < whole.checkpoint / 3
+    assert cost.memory_parts["optimizer"] == 2 * cost.memory_parts["gradients"] == 8 * cost.trained
+    with pytest.raises(NormscopeError, match="depth=3 contradicts --from"):
+        doctor(init_from=source.folder, depth=3)

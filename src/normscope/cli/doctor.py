@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from normscope.cli import options as opt
 from normscope.render.formatting import format_duration
-from normscope.training.config import TrainConfig
+from normscope.training.config import FINETUNING, TrainConfig
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from normscope.training.doctor import DoctorReport, DoctorRow
 
 DoctorSettings = opt.config_options(
-    "DoctorSettings", "Settings of the training.", TrainConfig, ("batch", "micro_batch", "device", "precision")
+    "DoctorSettings",
+    "Settings of the training.",
+    TrainConfig,
+    ("batch", "micro_batch", "steps", "device", "precision", *FINETUNING),
 )
 
 
@@ -25,10 +28,14 @@ class Doctor:
     """Show the hardware, what a run would use and why, and the measured time and memory of a config.
 
     For example: normscope doctor --depth 8
+      normscope doctor --from gpt2/ --lora 8
     """
 
-    recipe: opt.Str = "dial"
-    """Recipe: dial or sprint."""
+    init_from: opt.InitFrom = None
+    """Measure finetuning this model: a run, or a checkpoint of another tool."""
+
+    recipe: opt.OptionalStr = None
+    """Recipe: dial (default) or sprint."""
 
     depth: opt.OptionalInt = None
     """Number of blocks."""
@@ -68,10 +75,13 @@ def main(arguments: Sequence[str]) -> None:
     model, cost = report.model, report.cost
     size = f"{cost.parameters / 1e6:.2f} million parameters: depth {model.depth}, width {model.width}"
     speed = f"{cost.tokens_per_second:,.0f} tokens per second"
+    parts = ", ".join(f"{name} {size / 1e6:,.0f}" for name, size in cost.memory_parts.items())
+    if cost.trained != cost.parameters:
+        size += f"; {cost.trained / 1e6:.2f} million are trained"
     rows = [
         DoctorRow("step time", f"{cost.step_seconds * 1e3:.1f} ms", speed),
         DoctorRow("total time", format_duration(cost.total_seconds), f"{report.train.steps} steps, without validation"),
-        DoctorRow("memory", f"{cost.memory / 1e6:,.0f} MB", "peak, without the libraries"),
+        DoctorRow("memory", f"{cost.memory / 1e6:,.0f} MB", f"peak, without the libraries; by formula {parts}"),
         DoctorRow("checkpoint", f"{cost.checkpoint / 1e6:,.1f} MB", "each; the last two and the best are kept"),
     ]
     _print_table(console, f"this config: {report.preset}, {size}", rows)

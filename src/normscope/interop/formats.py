@@ -17,6 +17,7 @@ from normscope.interop.html_page import read_page
 from normscope.interop.huggingface import read_huggingface
 from normscope.interop.nanochat import read_nanochat
 from normscope.interop.nanogpt import read_nanogpt
+from normscope.interop.peft import is_peft, read_peft
 from normscope.storage.files import open_regular
 from normscope.storage.json_files import read_json
 
@@ -72,6 +73,7 @@ def _is_nanochat(path: Path) -> bool:
 
 
 FORMATS = (
+    Format("peft adapter", "a folder with adapter_config.json", is_peft, read_peft),
     Format(HUGGINGFACE, "a folder with config.json (with a model_type)", is_huggingface, read_huggingface),
     Format("nanoGPT", "nanoGPT's ckpt.pt (any name but model_N.pt), or the folder with it", _is_nanogpt, read_nanogpt),
     Format("nanochat", "nanochat's model_NNNNNN.pt, or the folder with them", _is_nanochat, read_nanochat),

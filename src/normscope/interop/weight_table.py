@@ -14,6 +14,7 @@ from normscope.interop.files.lazy_tensors import LazyTensors
 from normscope.models.gpt import GPT, GPTConfig
 from normscope.storage.tensor_spec import TensorSpec
 
+_TABLES = {"embedding", "position"}
 _ROTATED = ("attention.q", "attention.k", "attention.q_norm", "attention.k_norm")
 
 
@@ -39,6 +40,29 @@ class _Group(NamedTuple):
     source: Source
     transposed: bool
     ours: dict[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class FusedLinear:
+    """A linear layer of theirs, and the layers of ours that it has.
+
+    Args:
+        ours: our layers, with the shape of each one's weight.
+        group: the weights.
+        config: config of the model.
+    """
+
+    ours: Mapping[str, tuple[int, ...]]
+    group: _Group
+    config: GPTConfig
+
+    def rows_to_theirs(self, parts: Sequence[Tensor]) -> Tensor:
+        """Put matrices with a row for each output of our layers in the order of their outputs."""
+        return _to_theirs(parts, self.group, self.config)
+
+    def rows_to_ours(self, layer: str, rows: Tensor) -> Tensor:
+        """Take the rows of one of our layers from a matrix with a row for each of their outputs."""
+        return _to_ours(f"{layer}.weight", rows, self.group, self.config)
 
 
 @dataclass(frozen=True)
@@ -91,6 +115,16 @@ class WeightTable:
         return LazyTensors(
             specs, lambda name: _to_theirs([ours[own] for own in groups[name].ours], groups[name], config)
         )
+
+    def linear_layers(self, config: GPTConfig) -> dict[str, FusedLinear]:
+        """The linear layers of theirs by name, without embeddings."""
+        found = {}
+        for name, group in self._groups(config).items():
+            layer, _, part = name.rpartition(".")
+            shapes = {own.rpartition(".")[0]: shape for own, shape in group.ours.items()}
+            if part == "weight" and all(len(shape) == 2 for shape in shapes.values()) and not _TABLES & shapes.keys():
+                found[layer] = FusedLinear(shapes, group._replace(transposed=False), config)
+        return found
 
     def _groups(self, config: GPTConfig) -> dict[str, _Group]:
         """The tensors of theirs by name. Fused layers are in the order of the table."""

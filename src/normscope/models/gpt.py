@@ -31,6 +31,7 @@ from normscope.blocks.torch_tools import BaseModule, is_fx_proxy
 from normscope.checks import check_config, check_positive_int
 from normscope.errors import CacheError, ConfigError, ShapeError
 from normscope.models.gpt_config import GPTConfig as GPTConfig
+from normscope.ops import half_weights
 from normscope.ops.cross_entropy import IGNORE_INDEX, cap_logits, cross_entropy
 from normscope.ops.linear_cross_entropy import is_worthwhile, linear_cross_entropy
 from normscope.render.formatting import format_bytes
@@ -221,9 +222,10 @@ class GPT(BaseModule):
     def _embed(self, tokens: Tensor, start: Positions, mask: Tensor | None) -> Tensor:
         """Return the embedding of each token by itself."""
         x = self.embedding(tokens)  # b s d
+        stored, x = x.dtype, x.to(self._activation_dtype)
         if self.config.embedding_scale != 1:
             # Rounded to the dtype of the weights, as Gemma's is.
-            x = x * torch.full((), self.config.embedding_scale, dtype=x.dtype, device=x.device)
+            x = x * torch.full((), self.config.embedding_scale, dtype=stored, device=x.device)
         if self.position is not None:
             places = start if isinstance(start, Tensor) else position_ids(start, tokens.shape[1], tokens.device)
             x = x + self.position(places)
@@ -236,7 +238,7 @@ class GPT(BaseModule):
         """Apply the final norm and the head to the residual stream; arguments as in `forward`."""
         x = self._normalize(stream, mask)  # of all tokens, because the norm may share statistics along s
         x = x[:, -1:] if last_only else x
-        logits: Tensor = F.linear(x, self.embedding.weight) if self.head is None else self.head(x)
+        logits: Tensor = self._tied_head(x) if self.head is None else self.head(x)
         return cap_logits(logits, self.config.logit_cap) if capped else logits
 
     def _normalize(self, stream: ResidualStream, mask: Tensor | None) -> Tensor:
@@ -246,6 +248,18 @@ class GPT(BaseModule):
             x = self.backout(x, stream.middle)
         normed: Tensor = self.final_norm(x, mask=mask)
         return normed
+
+    def _tied_head(self, x: Tensor) -> Tensor:
+        weight = self.embedding.weight
+        if x.dtype == torch.float32 and half_weights.is_stored_in_half(weight):
+            return half_weights.linear(x, weight)
+        return F.linear(x, weight)
+
+    @property
+    def _activation_dtype(self) -> torch.dtype:
+        """The dtype of the residual stream and of the KV cache."""
+        weight = self.embedding.weight
+        return torch.float32 if half_weights.is_stored_in_half(weight) else weight.dtype
 
     def loss(
         self, tokens: Tensor, targets: Tensor, positions: Tensor | None = None, *, mask: Tensor | None = None
@@ -279,6 +293,7 @@ class GPT(BaseModule):
     def _computes_loss_in_chunks(self, tokens: Tensor) -> bool:
         """Whether the loss need not have all logits in memory: they are many, and nobody else sees them."""
         is_plain = self.head is None or (type(self.head) is Linear and not has_hooks(self.head))
+        is_plain = is_plain and self._head_weight.dtype == self._activation_dtype  # not stored in half precision
         return is_plain and not has_hooks(self) and is_worthwhile(tokens[..., None], self._head_weight)
 
     def new_cache(self, batch: int, capacity: int | None = None) -> KVCache:
@@ -287,8 +302,8 @@ class GPT(BaseModule):
         check_positive_int(batch=batch, capacity=capacity)
         if capacity > self.config.context:
             raise CacheError(f"capacity={capacity} exceeds the model's context of {self.config.context} tokens")
-        weight = self.embedding.weight
-        needed = 2 * self.config.depth * batch * self.kv_heads * capacity * self.head_dim * weight.element_size()
+        weight, dtype = self.embedding.weight, self._activation_dtype
+        needed = 2 * self.config.depth * batch * self.kv_heads * capacity * self.head_dim * dtype.itemsize
         is_large = weight.device.type == "cpu" and needed > 2**28
         free = available_memory() if is_large else None
         if free is not None and needed > free:
@@ -297,7 +312,7 @@ class GPT(BaseModule):
                 f"{format_bytes(free)} are free\nfix: use fewer sequences, or a smaller capacity"
             )
         sizes = self.config.depth, batch, self.kv_heads, capacity, self.head_dim
-        return KVCache(*sizes, weight.detach(), keeps_tokens=self.config.smear)
+        return KVCache(*sizes, weight.new_empty(0, dtype=dtype), keeps_tokens=self.config.smear)
 
     @property
     def cacheable(self) -> bool:

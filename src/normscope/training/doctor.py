@@ -20,6 +20,8 @@ from normscope.data.batches import Batches
 from normscope.models.gpt import GPT, GPTConfig
 from normscope.models.presets import preset as build_preset
 from normscope.ops.kernel_mode import select_backend
+from normscope.runs.initial_weights import set_trainable
+from normscope.runs.read_source import read_source
 from normscope.runtime.adaptive_threads import TorchThreads, thread_mode
 from normscope.runtime.devices import cpp_compiler, resolve_device
 from normscope.runtime.machine_load import measure_load
@@ -27,7 +29,8 @@ from normscope.runtime.memory import current_memory, keep_freed_memory, meminfo,
 from normscope.runtime.precision import choose_precision, probe_bfloat16
 from normscope.runtime.rng import preserve_rng
 from normscope.training.config import TrainConfig
-from normscope.training.memory_estimate import check_memory
+from normscope.training.finetune import finetuning_recipe, source_config
+from normscope.training.memory_estimate import check_memory, describe_memory, trained_parameters
 from normscope.training.recipes import recipe as lookup_recipe
 from normscope.training.trainer import Trainer
 
@@ -91,6 +94,8 @@ class TrainingCost:
         total_seconds: Estimated time of all steps, without validation.
         memory: Peak memory in bytes, without the libraries.
         checkpoint: Size of one checkpoint in bytes.
+        trained: Number of parameters that are trained.
+        memory_parts: Bytes of weights, gradients, optimizer state and activations, by formula.
     """
 
     parameters: int
@@ -99,6 +104,8 @@ class TrainingCost:
     total_seconds: float
     memory: int
     checkpoint: int
+    trained: int
+    memory_parts: dict[str, int]
 
 
 def measure_cost(model_config: GPTConfig, config: TrainConfig, seconds: float = 4.0) -> TrainingCost:
@@ -117,7 +124,9 @@ def measure_cost(model_config: GPTConfig, config: TrainConfig, seconds: float = 
     can_adapt = device.type == "cpu" and not config.compile
     with preserve_rng(device), TorchThreads(adapt=can_adapt) as threads:  # as in a run
         torch.manual_seed(config.seed)
-        trainer = Trainer(GPT(model_config).to(device), config, batches, precision.autocast(device))
+        model = GPT(model_config).to(device)
+        set_trainable(model, config)
+        trainer = Trainer(model, config, batches, precision.autocast(device))
         trainer.step()  # compile and warm up
         while len(times) < 3 or sum(times) < seconds:
             start = time.perf_counter()
@@ -133,6 +142,8 @@ def measure_cost(model_config: GPTConfig, config: TrainConfig, seconds: float = 
         total_seconds=step * config.steps,
         memory=max(0, peak_memory() - before),
         checkpoint=sum(tensor.nbytes for group in tensors.values() for tensor in group.values()),
+        trained=trained_parameters(model_config, config),
+        memory_parts=describe_memory(model_config, config),
     )
 
 
@@ -142,7 +153,7 @@ class DoctorReport:
 
     Args:
         machine, choices: Rows of the report.
-        preset: Name of the model preset.
+        preset: Name of the model preset, or format of the checkpoint.
         model, train: The config that was measured.
         cost: Measured time and memory.
     """
@@ -157,7 +168,8 @@ class DoctorReport:
 
 def doctor(
     *,
-    recipe: str = "dial",
+    init_from: str | Path | None = None,
+    recipe: str | None = None,
     depth: int | None = None,
     preset: str | None = None,
     vocab_size: int | None = None,
@@ -169,21 +181,31 @@ def doctor(
     """Describe the machine and measure the time and memory of a config, like `normscope doctor`.
 
     Args:
-        recipe, depth, preset, vocab_size, context: See `train`.
+        init_from, recipe, depth, preset, vocab_size, context: See `train`.
         seconds: Duration of the measurement.
         progress: Context manager around each slow part, given its name.
-        settings: Fields of `TrainConfig`: batch, micro_batch, device, precision, ...
+        settings: Fields of `TrainConfig`: batch, micro_batch, device, precision, lora, ...
     """
     check_positive_number(seconds=seconds)
-    chosen = lookup_recipe(recipe, depth, preset=preset, vocab_size=vocab_size)
-    sizes = {**chosen.model, "vocab_size": chosen.vocab_size} | ({} if context is None else {"context": context})
-    model, config = build_preset(chosen.preset, **sizes), TrainConfig(**{**chosen.train, **settings})
+    shorter = {} if context is None else {"context": context}
+    if init_from is None:
+        chosen = lookup_recipe(recipe or "dial", depth, preset=preset, vocab_size=vocab_size)
+        name, model = (
+            chosen.preset,
+            build_preset(chosen.preset, **{**chosen.model, "vocab_size": chosen.vocab_size, **shorter}),
+        )
+    else:
+        given = {"recipe": recipe, "depth": depth, "preset": preset, "vocab_size": vocab_size}
+        source = read_source(init_from)
+        chosen = finetuning_recipe(init_from, given, settings.get("lora"), None)
+        name, model = source.format, source_config(source, shorter)
+    config = TrainConfig(**{**chosen.train, **settings})
     machine = list(describe_machine(Path.cwd()))
     with progress("probing bfloat16"):
         choices = list(describe_choices(config))
     with progress("timing training steps"):
         cost = measure_cost(model, config, seconds)
-    return DoctorReport(machine, choices, chosen.preset, model, config, cost)
+    return DoctorReport(machine, choices, name, model, config, cost)
 
 
 def cpu_name() -> str:

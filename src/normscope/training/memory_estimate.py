@@ -2,6 +2,7 @@
 
 from normscope.errors import ConfigError
 from normscope.models.gpt import GPTConfig
+from normscope.ops.linear_cross_entropy import LARGE
 from normscope.render.formatting import format_bytes, format_count
 from normscope.runs.initial_weights import empty_model, set_trainable
 from normscope.runtime.devices import resolve_device
@@ -49,5 +50,24 @@ def trained_parameters(model: GPTConfig, train: TrainConfig) -> int:
 
 def window_memory(model: GPTConfig, train: TrainConfig) -> int:
     """Lower bound of the bytes of activations that one window of text keeps for the backward pass."""
-    values = model.context * (_ACTIVATIONS * model.depth * model.width + model.vocab_size)
+    windows = min(train.micro_batch or train.batch, train.batch)
+    logits = min(model.context * model.vocab_size, LARGE // windows)  # more are computed in chunks
+    values = model.context * _ACTIVATIONS * model.depth * model.width + logits
     return values * (2 if train.precision == "bfloat16" else 4)
+
+
+def describe_memory(model: GPTConfig, train: TrainConfig) -> dict[str, int]:
+    """Bytes of each kind of memory that a run takes, by formula: what of it can be saved, and how.
+
+    Muon keeps one number for each parameter, AdamW two. Activations are about twice their lower bound.
+    """
+    trained = trained_parameters(model, train)
+    adapters = trained if train.lora is not None else 0
+    states = 1 if train.optimizer == "muon" and not adapters else 2
+    windows = min(train.micro_batch or train.batch, train.batch)
+    return {
+        "weights": 4 * (model.parameter_count() + adapters + model.buffer_count()),
+        "gradients": 4 * trained,
+        "optimizer": 4 * states * trained,
+        "activations": 2 * windows * window_memory(model, train),
+    }

@@ -139,7 +139,12 @@ class _BundleState(StrictStruct):
 
 
 def save_nan_bundle(
-    folder: Path | SafeFolder, model: GPT, inputs: Tensor, targets: Tensor, state: dict[str, Any], *more: Tensor
+    folder: Path | SafeFolder,
+    model: GPT,
+    inputs: Tensor,
+    targets: Tensor,
+    state: dict[str, Any],
+    positions: Tensor | None = None,
 ) -> None:
     """Save what `replay` needs to reproduce a NaN or Inf: weights, batch and RNG state.
 
@@ -147,7 +152,7 @@ def save_nan_bundle(
     """
     tensors = {
         "model": dict(model.state_dict()),
-        "batch": dict(zip(_BATCH_NAMES, (inputs, targets, *more), strict=False)),
+        "batch": {"inputs": inputs, "targets": targets} | ({} if positions is None else {"positions": positions}),
         "rng": rng_state(inputs.device),
     }
     checksummed_folder.write_folder(folder, tensors, {**state, "config": config_to_json(model.config)})

@@ -76,7 +76,7 @@ def _save_bundle(session: TrainingSession, problem: str) -> tuple[NonFiniteOrigi
     folder = session.run.safe_folder / NAN_FOLDER / f"{session.step + 1:08d}-batch-{trainer.next_batch}"
     state = {"error": problem, "origin": origin and asdict(origin), "micro_batch": micro_batch, **session.environment()}
     state["finetuning"] = {name: getattr(session.config, name) for name in FINETUNING}
-    save_nan_bundle(folder, session.model, *batch[:2], state, *batch[2:])
+    save_nan_bundle(folder, session.model, batch[0], batch[1], state, *batch[2:])
     where = "not reproduced when the batch is run again" if origin is None else f"first in {origin}"
     return origin, f"{problem}, {where}\nreproduce it: normscope replay {folder}"
 

@@ -65,7 +65,7 @@ def tokenizer() -> HuggingFaceTokenizer:
 
 def theirs(tokenizer: HuggingFaceTokenizer, template: str) -> Any:
     library = type(tokenizer._library).from_str(tokenizer.to_json())
-    return PreTrainedTokenizerFast(
+    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=library, eos_token="<|end|>", bos_token="<|end|>", chat_template=template
     )
 

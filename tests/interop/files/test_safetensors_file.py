@@ -68,6 +68,12 @@ def test_data_without_alignment_is_read(tmp_path: Path) -> None:
     assert tensor.data_ptr() % 4 == 0
 
 
+def test_bytes_that_are_no_bools_become_bools(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(safetensors_bytes({"a": entry("BOOL", [3], [0, 3])}, b"\0\1\2"))
+    assert open_safetensors(path)["a"].view(torch.uint8).tolist() == [0, 1, 1]
+
+
 def test_a_changed_tensor_does_not_change_the_file(tmp_path: Path) -> None:
     path = tmp_path / "a.safetensors"
     save_file({"a": torch.ones(3)}, path)

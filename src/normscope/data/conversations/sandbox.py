@@ -14,10 +14,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from jinja2 import TemplateError, nodes
+from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, LoopControlExtension
 from jinja2.parser import Parser
 from jinja2.runtime import Context, Macro
-from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 MARK_START, MARK_END = "\ufdd0", "\ufdd1"
 """Noncharacters of Unicode, which no text has, around what is in {% generation %}."""

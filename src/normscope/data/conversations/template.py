@@ -65,6 +65,11 @@ class ChatTemplate:
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> "ChatTemplate":
         """The template of a tokenizer; the default one if it has none."""
+        if tokenizer.chat_template is None and not tokenizer.eos_token:
+            raise ConfigError(
+                "the tokenizer has neither a chat template nor an end-of-text token, with which a reply could end\n"
+                "fix: use another model"
+            )
         variables = {"bos_token": "", "eos_token": tokenizer.eos_token, **tokenizer.template_variables}
         return cls(DEFAULT_TEMPLATE if tokenizer.chat_template is None else tokenizer.chat_template, variables)
 

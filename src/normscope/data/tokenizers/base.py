@@ -56,8 +56,8 @@ class Tokenizer(ABC):
 
     @property
     def eos_token(self) -> str:
-        """The end-of-text token as `encode` parses it with `allow_special`."""
-        return EOS_TOKEN
+        """The end-of-text token as `encode` parses it with `allow_special`; empty if there is none."""
+        return "" if self.eos_token_id is None else EOS_TOKEN
 
     @property
     def dtype(self) -> np.dtype[np.unsignedinteger]:

@@ -99,7 +99,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     @property
     def eos_token(self) -> str:
-        return str(self._library.id_to_token(self.eos_token_id))
+        return "" if self.eos_token_id is None else str(self._library.id_to_token(self.eos_token_id))
 
     def encode_with_spans(self, text: str) -> tuple[Tokens, NDArray[np.int64]]:
         self._check(text)
