@@ -42,6 +42,8 @@ def write_gguf(source: ModelSource, weights: str, path: Path) -> None:
     writer.add_file_type(_file_type(gguf, weights))
     _add_metadata(writer, architecture, config)
     _add_tokenizer(writer, gguf_tokenizer(source.tokenizer, config.vocab_size))
+    if source.tokenizer.chat_template is not None:
+        writer.add_chat_template(source.tokenizer.chat_template)
     state = source.model.state_dict()
     names = {theirs: ours for theirs, ours in architecture.named_tensors(config) if ours[0] in state}
     check_complete(names.values(), state)
