@@ -17,6 +17,7 @@ from normscope.inspection.user_function import call_function, check_call
 from normscope.interop.checkpoint import build_model
 from normscope.interop.files.safetensors_file import open_sharded
 from normscope.interop.formats import HUGGINGFACE
+from normscope.interop.huggingface import refuse_pickles
 from normscope.models.gpt import GPT
 from normscope.models.presets import preset
 from normscope.models.size import MAX_BLOCKS
@@ -107,8 +108,7 @@ def from_checkpoint(source: Source, seed: int) -> XrayTarget:
     except WeightsError as error:
         if source.kind != HUGGINGFACE:
             raise
-        if not any(source.path.glob("*.safetensors")):
-            raise  # transformers would read pickles
+        refuse_pickles(source.path)  # which transformers would read
         open_sharded(source.path)  # raises for damaged or missing weights: transformers cannot read them either
         return _of_transformers(source.path, seed, error)
     return _on_random_tokens(str(source.path), model, seed)
