@@ -45,7 +45,7 @@ def read_huggingface(folder: str | Path) -> ExternalCheckpoint:
             f"fix: hf download NAME --local-dir {folder}, or save_pretrained({str(folder)!r}) with transformers"
         )
     settings = read_json(folder / "config.json", dict[str, Any], fix=_FIX, error=WeightsError)
-    refuse_pickles(folder)
+    _refuse_pickles(folder)
     family = _family(settings)
     config = family.read_config(settings)
     weights = family.weights(config, open_sharded(folder))
@@ -72,7 +72,7 @@ def _family(settings: Settings) -> Family:
     return known[kind]
 
 
-def refuse_pickles(folder: Path) -> None:
+def _refuse_pickles(folder: Path) -> None:
     """Refuse weights in pickle files: loading one can run arbitrary code."""
     if (folder / SINGLE_NAME).exists() or (folder / INDEX_NAME).exists():
         return
