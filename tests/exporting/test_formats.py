@@ -87,6 +87,10 @@ def test_families_of_imported_models(to: str, name: str, tmp_path: Path) -> None
     family, overrides = VARIANTS[name]
     source = small_source("llama", "bytes", **overrides)
     assert architecture_of(source.model.config) == family
+    if (to, family) == ("hf", "qwen2"):  # transformers gives it Qwen's tokenizer class, whatever the folder says
+        with pytest.raises(ExportError, match="tokenizer: decomposed accents differ"):
+            exported(source, to, tmp_path, "stored")
+        return
     proof = exported(source, to, tmp_path, "f32" if to == "gguf" else "stored").proof
     assert proof is not None
     assert proof.succeeded
