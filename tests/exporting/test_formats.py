@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 import torch
 
+from normscope.blocks.rotary_scaling import RotaryScaling
 from normscope.comparing.runtimes.onnx_runtime import OnnxRuntime
 from normscope.errors import ConfigError
 from normscope.exporting.export import FORMATS, MARKER, Exported, ExportError, export_source
+from normscope.exporting.gguf.architectures import architecture_of
 from normscope.exporting.model_source import ModelSource
 from normscope.exporting.onnx import write as onnx_write
 from normscope.exporting.safetensors_folder import write_shards
@@ -68,10 +70,36 @@ def test_every_combination(to: str, model: str, tokenizer: str, weights: str, tm
     check(to, model, tokenizer, weights, tmp_path)
 
 
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama 3.1": ("llama", {"rotary_scaling": RotaryScaling(kind="llama3", factor=8.0, original_context=16)}),
+    "linear": ("llama", {"rotary_scaling": RotaryScaling(kind="linear", factor=4.0), "rotary_base": 5e5}),
+    "biases": ("llama", {"bias": True}),
+    "tied": ("llama", {"tied_head": True, "head_dim": 12}),
+    "qwen2": ("qwen2", {"bias": "qkv"}),
+    "qwen3": ("qwen3", {"qk_norm": "rms", "head_dim": 12}),
+}
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("to", ["gguf", "hf"])
+def test_families_of_imported_models(to: str, name: str, tmp_path: Path) -> None:
+    family, overrides = VARIANTS[name]
+    source = small_source("llama", "bytes", **overrides)
+    assert architecture_of(source.model.config) == family
+    if (to, family) == ("hf", "qwen2"):  # transformers gives it Qwen's tokenizer class, whatever the folder says
+        with pytest.raises(ExportError, match="tokenizer: decomposed accents differ"):
+            exported(source, to, tmp_path, "stored")
+        return
+    proof = exported(source, to, tmp_path, "f32" if to == "gguf" else "stored").proof
+    assert proof is not None
+    assert proof.succeeded
+
+
 @pytest.mark.parametrize(
     ("to", "model", "field"),
     [
-        ("gguf", "nanochat", "qk_norm=rms"),
+        ("gguf", "nanochat", "embedding_norm=True"),
         ("gguf", "llama-window", "window=9"),
         ("hf", "llama-post", "wiring='post'"),
         ("nanogpt", "llama", "positions='rotary'"),

@@ -19,6 +19,7 @@ from normscope.exporting.onnx import model_graph
 from normscope.exporting.onnx.graph import Graph
 from normscope.exporting.safetensors_folder import write_shards
 from normscope.interop import weight_table
+from normscope.interop.files.lazy_tensors import LazyTensors
 from tests.exporting.models import small_source
 from tests.exporting.test_formats import NEEDS
 
@@ -30,37 +31,28 @@ Plant = Callable[[Patch], None]
 SWAPPED = "queries and keys have their halves swapped, or the rotation has the opposite sign"
 
 
-def arrange(change: Callable[[Any, str, Tensor, Any], Tensor]) -> Plant:
-    """Change how llama.cpp's rows of q and k are arranged; `change` gets the right function first."""
-    right = architectures.Architecture.arrange
-    return lambda patch: patch.setattr(
-        architectures.Architecture, "arrange", lambda self, *rest: change(lambda *r: right(self, *r), *rest)
-    )
+def arrange(change: Callable[[Any, str, str, Tensor, Any], Tensor]) -> Plant:
+    """Change how the rows of q and k are sorted for llama.cpp; `change` gets the right function first."""
+    right = architectures.arrange
+    return lambda patch: patch.setattr(architectures, "arrange", lambda *rest: change(right, *rest))
 
 
-def twice(right: Any, name: str, tensor: Tensor, config: Any) -> Tensor:
-    found: Tensor = right(name, right(name, tensor, config), config)
+def twice(right: Any, name: str, key: str, tensor: Tensor, config: Any) -> Tensor:
+    found: Tensor = right(name, key, right(name, key, tensor, config), config)
     return found
 
 
-def swap_halves(right: Any, name: str, tensor: Tensor, config: Any) -> Tensor:
-    if name.endswith((".q.weight", ".k.weight")):
+def swap_halves(right: Any, name: str, key: str, tensor: Tensor, config: Any) -> Tensor:
+    if key.endswith(("attn_q.weight", "attn_k.weight")):
         tensor = tensor.unflatten(0, (-1, 2, config.head_sizes[2] // 2)).flip(1).reshape(tensor.shape)
-    found: Tensor = right(name, tensor, config)
+    found: Tensor = right(name, key, tensor, config)
     return found
 
 
 def metadata(**wrong: Any) -> Plant:
-    right = write._add_metadata
-
-    def plant(patch: Patch) -> None:
-        def add(writer: Any, architecture: Any, config: Any) -> None:
-            values = {**architecture.metadata(config), **{name.replace("__", "."): one for name, one in wrong.items()}}
-            right(writer, dataclasses.replace(architecture, metadata=lambda config: values), config)
-
-        patch.setattr(write, "_add_metadata", add)
-
-    return plant
+    values = {name.replace("__", "."): one for name, one in wrong.items()}
+    right = architectures.metadata
+    return lambda patch: patch.setattr(write, "metadata", lambda *arguments: {**right(*arguments), **values})
 
 
 def tokenizer(**wrong: Any) -> Plant:
@@ -70,13 +62,14 @@ def tokenizer(**wrong: Any) -> Plant:
 
 
 def without_head(patch: Patch) -> None:
-    right = architectures.Architecture.named_tensors
+    right = architectures.tensors
 
-    def named(self: Any, config: Any) -> Any:
-        return (one for one in right(self, config) if not one[0].startswith("output."))
+    def tensors(*arguments: Any) -> LazyTensors:
+        found = right(*arguments)
+        kept = {name: spec for name, spec in found.specs.items() if name != "output.weight"}
+        return LazyTensors(kept, found.__getitem__)
 
-    patch.setattr(architectures.Architecture, "named_tensors", named)
-    patch.setattr(write, "check_complete", lambda *arguments: None)
+    patch.setattr(write, "tensors", tensors)
 
 
 def settings(**wrong: Any) -> Plant:
@@ -150,7 +143,7 @@ FAULTS = [
         "permutation-forgotten",
         "gguf",
         "llama",
-        arrange(lambda right, name, tensor, config: tensor),
+        arrange(lambda right, name, key, tensor, config: tensor),
         "blocks.0.attention",
         "queries and keys have rows in",
     ),

@@ -22,10 +22,12 @@ FORMULAS = {
     "post": "N2((N1((x + A(x))) + M(N1((x + A(x))))))",
     "sandwich": "((x + N2(A(N1(x)))) + N4(M(N3((x + N2(A(N1(x))))))))",
     "parallel": "((x + A(N1(x))) + M(N1(x)))",
+    "parallel-2": "((x + A(N1(x))) + M(N2(x)))",
+    "branch": "((x + N1(A(x))) + N2(M((x + N1(A(x))))))",
     "single": "(x + M(A(N1(x))))",
     "none": "M(A(N1(x)))",
 }
-JOINS = {"pre": 2, "post": 2, "sandwich": 2, "parallel": 2, "single": 1, "none": 0}
+JOINS = {"pre": 2, "post": 2, "sandwich": 2, "parallel": 2, "parallel-2": 2, "branch": 2, "single": 1, "none": 0}
 
 
 def parts_as_boxes(block: nn.Module, x: Tensor) -> DataflowGraph:
@@ -52,7 +54,7 @@ def test_every_wiring_is_known_here() -> None:
     assert set(FORMULAS) == set(JOINS) == set(WIRINGS)
 
 
-@every_value(wiring=list(WIRINGS), name=list(PRESETS))
+@every_value(wiring=list(WIRINGS), name=["gpt2", "nanochat", "llama"])
 def test_a_wiring_is_traced_as_it_is_defined(name: str, wiring: str) -> None:
     graph = parts_as_boxes(small_block(name, wiring=wiring), torch.randn(2, 5, 24))
     assert written_out(graph, graph.output.source) == FORMULAS[wiring]
@@ -79,7 +81,7 @@ def test_shapes_are_those_that_hooks_see_in_a_real_run(name: str) -> None:
         for node in graph.nodes.values()
         if node.is_module
     ]
-    idle = {path for path, _ in simple if "dropout" in path or (path == "embedding_norm" and name != "nanochat")}
+    idle = {path for path, _ in simple if "dropout" in path or (path == "embedding_norm" and "nanochat" not in name)}
     assert sorted(ours) == sorted(entry for entry in seen if entry[0] not in idle)
 
 

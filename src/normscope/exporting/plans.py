@@ -12,9 +12,10 @@ from normscope.comparing.runtimes.page import PageRuntime
 from normscope.comparing.runtimes.safetensors_runtime import SafetensorsRuntime
 from normscope.comparing.runtimes.transformers_runtime import TransformersRuntime
 from normscope.comparing.tokenizers import StringClass
-from normscope.data.tokenizers import ByteTokenizer, CharacterTokenizer, Tokenizer
+from normscope.data.tokenizers import ByteTokenizer, Tokenizer
 from normscope.exporting.gguf.rounding import llama_cpp_model
 from normscope.exporting.html import int8_names
+from normscope.exporting.library_tokenizer import OWN_CHARACTERS, eos_of
 from normscope.exporting.model_source import ModelSource
 from normscope.exporting.proof import ProofPlan
 from normscope.exporting.safetensors_folder import DTYPES, in_dtype
@@ -29,18 +30,18 @@ _LLAMA_CPP_GELU = 0.02
 
 
 def _open_gguf(source: ModelSource, weights: str, path: Path) -> Runtime:
-    config, eos = source.model.config, source.tokenizer.eos_token_id
+    config = source.model.config
     return LlamaCppRuntime(
         path,
         context=config.context,
         vocab_size=config.vocab_size,
         precision=weights,
-        stop_token_id=0 if eos is None else eos,
+        stop_token_id=source.tokenizer.start_token_id,
     )
 
 
 def _open_nanogpt(source: ModelSource, weights: str, path: Path) -> Runtime:
-    return NanoGPTRuntime(path, eos_token_id=source.tokenizer.eos_token_id)
+    return NanoGPTRuntime(path, eos_token_id=eos_of(source.tokenizer))
 
 
 def _int8_model(model: GPT, weights: str) -> GPT:
@@ -71,7 +72,7 @@ def _llama_cpp_tolerance(model: GPT, weights: str) -> float:
 
 
 def _dropped_characters(one: StringClass, tokenizer: Tokenizer) -> str | None:
-    if isinstance(tokenizer, CharacterTokenizer) and not one.ids and not one.texts:
+    if isinstance(tokenizer, OWN_CHARACTERS) and not one.ids and not one.texts:
         return "llama.cpp drops characters that the tokenizer does not know, where normscope raises an error"
     return None
 

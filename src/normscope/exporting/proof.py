@@ -13,6 +13,7 @@ from normscope.comparing.runtimes import RuntimeRefusalError
 from normscope.comparing.tokenizers import StringClass
 from normscope.data.tokenizers import Tokenizer
 from normscope.exporting.first_difference import first_difference
+from normscope.exporting.library_tokenizer import eos_of
 from normscope.exporting.model_source import ModelSource
 from normscope.models.gpt import GPT
 from normscope.render.formatting import format_count
@@ -136,8 +137,8 @@ def _compare(source: ModelSource, weights: str, path: Path, plan: ProofPlan, wri
         )
     known, problems = _tokenizer_problems(diff, source.tokenizer, plan.known)
     theirs_eos = getattr(theirs, "eos_token_id", None)
-    if theirs_eos != source.tokenizer.eos_token_id:
-        problems.append(f"the end-of-text token is {theirs_eos} instead of {source.tokenizer.eos_token_id}")
+    if theirs_eos != eos_of(source.tokenizer):
+        problems.append(f"the end-of-text token is {theirs_eos} instead of {eos_of(source.tokenizer)}")
     first_layer, behavior = None, diff.behavior
     if behavior is not None and behavior.first_position is not None:
         position = behavior.first_position

@@ -171,7 +171,7 @@ class GPT(BaseModule):
             assert isinstance(block, Block)
             if embedding is not None:
                 x = self.embedding_mixes[i](x, embedding)
-            values = self.value_embeddings[str(i)](tokens) if i in self.config.value_layers else None
+            values = self.value_embeddings[str(i)](tokens).to(x.dtype) if i in self.config.value_layers else None
             if run_block is None:
                 layer_cache = None if cache is None else cache.layers[i]
                 x = block(x, mask=mask, cache=layer_cache, values=values, documents=documents)

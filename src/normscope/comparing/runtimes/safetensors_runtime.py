@@ -29,4 +29,4 @@ class SafetensorsRuntime(GPTRuntime):
         except (OSError, ValueError, NormscopeError, safetensors.SafetensorError) as error:
             raise RuntimeRefusalError(f"it cannot be read back: {error}") from error
         super().__init__(model, tokenizer, f"safetensors {safetensors.__version__}")
-        self.eos_token_id = tokenizer.eos_token_id
+        self.eos_token_id = tokenizer.eos_token_id if tokenizer.has_eos else None

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from normscope.exporting.huggingface.model_card import model_card
-from normscope.exporting.library_tokenizer import eos_name, library_json
+from normscope.exporting.library_tokenizer import eos_name, eos_of, library_json
 from normscope.exporting.model_source import ModelSource
 from normscope.exporting.safetensors_folder import in_dtype, write_shards
 from normscope.interop.families import family_of
@@ -24,7 +24,7 @@ def write_huggingface(source: ModelSource, weights: str, folder: Path) -> None:
         weights: "stored" for the dtype that the model has, or a dtype.
         folder: the folder.
     """
-    config, eos = source.model.config, source.tokenizer.eos_token_id
+    config, eos = source.model.config, eos_of(source.tokenizer)
     family, state = family_of(config), source.model.state_dict()
     theirs = family.to_theirs(config, state)
     write_shards(folder, ((name, in_dtype(theirs[name], weights)) for name in theirs))
@@ -42,14 +42,15 @@ def write_tokenizer(source: ModelSource, folder: Path) -> None:
     """Write tokenizer.json, tokenizer_config.json and special_tokens_map.json."""
     eos = eos_name(source.tokenizer)
     (folder / "tokenizer.json").write_text(library_json(source.tokenizer), encoding="utf-8")
-    special = {} if eos is None else {"bos_token": eos, "eos_token": eos}
+    own = {} if eos is None else {"bos_token": eos, "eos_token": eos}
+    special = {**own, **source.tokenizer.template_variables, **({} if eos is None else {"eos_token": eos})}
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         **special,
         "model_max_length": source.model.config.context,
         "clean_up_tokenization_spaces": False,
     }
-    template = getattr(source.tokenizer, "chat_template", None)
+    template = source.tokenizer.chat_template
     write_json(
         folder / "tokenizer_config.json", settings if template is None else {**settings, "chat_template": template}
     )
