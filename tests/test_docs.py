@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 HISTORY = {"log.md"}  # what was true on its day
 SHORTER = {
+    "train my.txt --from": ["--steps", "2"],
     "train": [*SMALL, "2"],
     "resume runs/my --steps": ["--steps", "6"],
     "xray gpt2": ["--depth", "1"],
