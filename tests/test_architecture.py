@@ -25,7 +25,7 @@ LEVELS = {
     "blocks": 4,
     "tracing": 4,  # tracing, diagnostics and drawing take any torch module: nothing of our models
     "diagnostics": 5,
-    "fuse": 5,
+    "fusing": 5,
     "models": 5,
     "drawing": 6,
     "learning": 6,

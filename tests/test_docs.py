@@ -13,6 +13,8 @@ from normscope.cli import main
 from normscope.data.prepare import prepare_stories
 from normscope.training import create_run
 from tests.cli.running import SMALL, write_text
+from tests.interop.checkpoints import made
+from tests.interop.gguf_files import write_model
 from tests.runs.tiny_checkpoint import write_huggingface
 
 ROOT = Path(__file__).parents[1]
@@ -89,6 +91,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert main(["train", "my.txt", "--out", "runs/my", *SMALL, "4"]) == 0
         write_huggingface(Path("SmolLM2-135M"))
         assert main(["import", "SmolLM2-135M", "--out", "runs/smollm"]) == 0
+        write_model(Path("SmolLM2-135M-Q8_0.gguf"), made("llama", vocab_size=259))
         for name in ("before", "after"):
             assert main(["xray", "mine.py:make", "--json", f"{name}.json"]) == 0
     return folder

@@ -38,7 +38,7 @@ from normscope.drawing.scopes.draw_scope import draw as draw
 from normscope.errors import NormscopeError as NormscopeError
 from normscope.errors import ScopeError as ScopeError
 from normscope.exporting.export import export as export
-from normscope.fuse import fuse as fuse
+from normscope.fusing import fuse as fuse
 from normscope.generate.chat import Conversation as Conversation
 from normscope.generate.config import GenerationConfig as GenerationConfig
 from normscope.generate.text import generate_text as generate_text

@@ -1,5 +1,6 @@
 """What `normscope xray` is given: folders that are damaged, batches that do not fit, names that are nearly right."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -51,7 +52,7 @@ def test_a_damaged_file_is_not_given_to_transformers(bert: Path, capsys: pytest.
     (bert / "model.safetensors").write_bytes(whole[:1000])
     capsys.readouterr()
     errors = refused(["xray", "bert"], capsys)
-    assert errors.startswith("error: bert/model.safetensors could not be read: ")
+    assert errors.startswith("error: bert/model.safetensors is not a safetensors file: its header would have")
     assert "transformers cannot" not in errors
     assert "\nfix: download it again" in errors
 
@@ -60,15 +61,16 @@ def test_a_folder_without_weights(bert: Path, capsys: pytest.CaptureFixture[str]
     (bert / "model.safetensors").unlink()
     capsys.readouterr()
     errors = refused(["xray", "bert"], capsys)
-    assert errors.startswith("error: bert/model.safetensors could not be read: bert/model.safetensors does not exist")
+    assert errors.startswith("error: bert has neither model.safetensors nor model.safetensors.index.json")
     assert errors.count("\n") == 2  # the error, the fix
 
 
 def test_what_transformers_cannot_read_has_both_reasons(bert: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (bert / "model.safetensors").rename(bert / "other.safetensors")
+    config = json.loads((bert / "config.json").read_text())
+    (bert / "config.json").write_text(json.dumps({**config, "num_attention_heads": 3}))
     capsys.readouterr()
     errors = refused(["xray", "bert"], capsys)
-    assert errors.startswith("error: bert/model.safetensors could not be read: ")
+    assert errors.startswith("error: unsupported model_type 'bert'")
     assert "transformers cannot load bert either: " in errors
     assert errors.count("\nfix: ") == 1
 

@@ -106,7 +106,7 @@ def main() -> None:
     parser.add_argument("--weights", default="int8")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, open_browser() as browser:
-        path = normscope.export(options.run, weights=options.weights, out=Path(folder) / "page.html")
+        path = normscope.export(options.run, weights=options.weights, out=Path(folder) / "page.html").path
         model, tokenizer = normscope.load(path)
         prompts = run_prompts(options.run, options.prompts)
         with open_page(browser, path) as page:

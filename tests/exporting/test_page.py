@@ -128,7 +128,7 @@ def default_page(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iter
     """The page of the default model on the built-in stories, its file, and its run."""
     folder = tmp_path_factory.mktemp("default")
     run = normscope.train(steps=150, out=folder / "run", quiet=True)
-    path = normscope.export(run, out=folder / "stories.html")
+    path = normscope.export(run, out=folder / "stories.html").path
     with open_page(browser, path) as page:
         yield page, path, run.folder
 

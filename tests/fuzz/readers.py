@@ -23,12 +23,15 @@ from gguf import GGMLQuantizationType as QuantizationType
 from safetensors.torch import save_file
 from torch import Tensor
 
+from normscope.data.tokenizers.huggingface import bytes_to_unicode
 from normscope.errors import NormscopeError
+from normscope.interop.checkpoint import build_model
 from normscope.interop.files.gguf_file import open_gguf
 from normscope.interop.files.pickle_file import read_pickle
 from normscope.interop.files.safetensors_file import INDEX_NAME, open_safetensors, open_sharded
 from normscope.interop.files.tiktoken_pickle import read_tiktoken
 from normscope.interop.files.torch_file import read_torch_file
+from normscope.interop.gguf import read_gguf
 from tests.fuzz.corruption import append, change_value, duplicate_part, flip_bit, truncate, zero_block
 from tests.fuzz.trial import ProcessResult, Trial
 
@@ -90,16 +93,15 @@ def splice(path: Path, rng: random.Random) -> None:
 
 
 def insert_instruction(path: Path, rng: random.Random) -> None:
-    """Insert or overwrite instructions of a pickle, also of that in an archive of torch.save."""
-    archive = zipfile.ZipFile(path) if zipfile.is_zipfile(path) else None
-    if archive is None:
-        path.write_bytes(_with_instruction(path.read_bytes(), rng))
-        return
+    """Insert or overwrite instructions of a pickle, also of that in an archive of torch.save that is still valid."""
     changed = io.BytesIO()
-    with archive, zipfile.ZipFile(changed, "w") as target:
-        for name in archive.namelist():
-            data = archive.read(name)
-            target.writestr(name, _with_instruction(data, rng) if name.endswith("data.pkl") else data)
+    try:
+        with zipfile.ZipFile(path) as archive, zipfile.ZipFile(changed, "w") as target:
+            for name in archive.namelist():
+                data = archive.read(name)
+                target.writestr(name, _with_instruction(data, rng) if name.endswith("data.pkl") else data)
+    except Exception:  # zipfile raises many kinds
+        changed = io.BytesIO(_with_instruction(path.read_bytes(), rng))
     path.write_bytes(changed.getvalue())
 
 
@@ -188,6 +190,33 @@ def _write_gguf(folder: Path) -> None:
     writer.close()
 
 
+def _write_gguf_model(folder: Path) -> None:
+    width, tokens = 8, [*bytes_to_unicode(), "he", "<|end|>"]
+    writer = gguf.GGUFWriter(folder / "model.gguf", "llama")
+    for key in ("context_length", "embedding_length", "feed_forward_length"):
+        writer.add_uint32(f"llama.{key}", width)
+    writer.add_block_count(1)
+    writer.add_head_count(2)
+    writer.add_head_count_kv(1)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_freq_base(10000.0)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("qwen2")
+    writer.add_token_list(tokens)
+    writer.add_token_types([1] * (len(tokens) - 1) + [3])
+    writer.add_token_merges(["h e"])
+    rows = {"token_embd": len(tokens), "blk.0.attn_k": 4, "blk.0.attn_v": 4}
+    rows |= dict.fromkeys((f"blk.0.{name}" for name in ("attn_q", "attn_output", "ffn_gate", "ffn_up", "ffn_down")), 8)
+    for name, count in rows.items():
+        writer.add_tensor(f"{name}.weight", np.ones((count, width), np.float32))
+    for name in ("output_norm", "blk.0.attn_norm", "blk.0.ffn_norm"):
+        writer.add_tensor(f"{name}.weight", np.ones(width, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
 def use(value: Any) -> None:
     """Read every byte of the tensors in a value."""
     if isinstance(value, Tensor):
@@ -231,6 +260,12 @@ SAMPLES: Mapping[str, Sample] = {
         _write_tiktoken,
         lambda folder: read_tiktoken(folder / "tokenizer.pkl"),
     ),
+    "GGUF model": Sample(
+        "model.gguf",
+        (set_number, set_number, set_number, *ANY),
+        _write_gguf_model,
+        lambda folder: build_model(read_gguf(folder / "model.gguf")).state_dict(),
+    ),
     "GGUF": Sample("model.gguf", (set_number, set_number, set_number, *ANY), _write_gguf, _gguf),
 }
 
@@ -242,13 +277,13 @@ def reader_trial(rng: random.Random, kind: str | None = None) -> Trial:
     return Trial(
         f"reader: {kind}",
         f"{kind} (seed {seed})",
-        lambda: _read_mutated(SAMPLES[kind], random.Random(seed)),
+        lambda: read_mutated(SAMPLES[kind], random.Random(seed)),
         lambda result, folder: "detected" if _counts(result)["refused"] else "harmless",
         seconds=SLOWEST * MUTATIONS,
     )
 
 
-def _read_mutated(sample: Sample, rng: random.Random) -> int:
+def read_mutated(sample: Sample, rng: random.Random) -> int:
     """Read mutated files; raises what a reader raises, unless it is an error of ours."""
     folder = Path.cwd()
     sample.write(folder)

@@ -52,9 +52,10 @@ def report(counts: Counts, seed: int) -> str:
         "",
         "Damaged: a flipped bit, changed bytes, a truncated, duplicated or zeroed part, a file deleted or swapped",
         "with another, a changed JSON value. Hostile: symlinks outside the folder, to devices or to themselves, named",
-        "pipes and folders instead of files, a 1 TB file, JSON nested 200,000 levels deep. Killed: SIGKILL, SIGTERM or",
-        "SIGINT up to four times at random times; the resumed run must end with the weights and losses of an",
-        "uninterrupted run.",
+        "pipes and folders instead of files, a 1 TB file, JSON nested 200,000 levels deep. Reader: 40 mutated files of",
+        "another tool (safetensors, torch.save, pickles, GGUF), each of which is read completely or refused with an",
+        "error that says how to fix it, within 5 seconds of CPU time. Killed: SIGKILL, SIGTERM or SIGINT up to four",
+        "times at random times; the resumed run must end with the weights and losses of an uninterrupted run.",
         "",
     ]
     return "\n".join(lines)

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz.readers import SAMPLES, Sample, _read_mutated, flip_bit, reader_trial
+from tests.fuzz.corruption import flip_bit
+from tests.fuzz.readers import SAMPLES, Sample, read_mutated, reader_trial
 from tests.fuzz.trial import BAD, run_trial
 
 
@@ -33,4 +34,4 @@ def test_an_error_that_is_not_ours_is_a_fault(tmp_path: Path, monkeypatch: pytes
 
     sample = Sample("file", (flip_bit,), lambda folder: (folder / "file").write_bytes(b"content"), read)
     with pytest.raises(AssertionError, match="flip_bit: ZeroDivisionError"):
-        _read_mutated(sample, random.Random(1))
+        read_mutated(sample, random.Random(1))

@@ -33,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         initializer_range=0.2,
         activation_function="gelu",
     )
-    GPT2LMHeadModel(config).save_pretrained(folder / "gpt2")
+    GPT2LMHeadModel(config).save_pretrained(folder / "gpt2")  # type: ignore[no-untyped-call]
     shutil.copy(folder / "llama" / "tokenizer.json", folder / "gpt2" / "tokenizer.json")
     return folder
 

@@ -38,8 +38,8 @@ def write_model(
     writer = gguf.GGUFWriter(path, name)
     for key, value in (_metadata(config) | {key.replace("__", "."): value for key, value in changes.items()}).items():
         if value is not None:
-            add = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, list: writer.add_array}
-            add.get(type(value), writer.add_string)(f"{name}.{key}", value)
+            kind_of_value = gguf.GGUFValueType.UINT32 if type(value) is int else gguf.GGUFValueType.get_type(value)
+            writer.add_key_value(f"{name}.{key}", value, kind_of_value, gguf.GGUFValueType.INT32)
     names = gguf.get_tensor_name_map(architecture, config.num_hidden_layers)
     for theirs, tensor in stored(model).items():
         if theirs == "lm_head.weight" and config.tie_word_embeddings:

@@ -19,9 +19,16 @@ NANOCHAT = {"sequence_len": 300, "vocab_size": 37, "n_layer": 3, "n_head": 4, "n
 
 
 def nanogpt_weights(bias: bool = True) -> dict[str, Tensor]:
-    d, shapes = NANOGPT["n_embd"], {"transformer.wte": (13, 8), "transformer.wpe": (12, 8), "transformer.ln_f": (8,)}
+    shapes: dict[str, tuple[int, ...]] = {"transformer.wte": (13, 8), "transformer.wpe": (12, 8)}
+    shapes["transformer.ln_f"] = (8,)
+    d = 8
     for i in range(2):
-        layers = {"ln_1": (d,), "attn.c_attn": (3 * d, d), "attn.c_proj": (d, d), "ln_2": (d,)}
+        layers: dict[str, tuple[int, ...]] = {
+            "ln_1": (d,),
+            "attn.c_attn": (3 * d, d),
+            "attn.c_proj": (d, d),
+            "ln_2": (d,),
+        }
         layers |= {"mlp.c_fc": (4 * d, d), "mlp.c_proj": (d, 4 * d)}
         shapes |= {f"transformer.h.{i}.{name}": shape for name, shape in layers.items()}
     found = {f"{name}.weight": shape for name, shape in shapes.items()}
@@ -57,7 +64,12 @@ def nanochat_weights(later: bool, padded: int = 64) -> dict[str, Tensor]:
     d, kv, layers = 32, 16, 3
     shapes: dict[str, tuple[int, ...]] = {"transformer.wte.weight": (padded, d), "lm_head.weight": (padded, d)}
     for i in range(layers):
-        sizes = {"attn.c_q": (d, d), "attn.c_k": (kv, d), "attn.c_v": (kv, d), "attn.c_proj": (d, d)}
+        sizes: dict[str, tuple[int, ...]] = {
+            "attn.c_q": (d, d),
+            "attn.c_k": (kv, d),
+            "attn.c_v": (kv, d),
+            "attn.c_proj": (d, d),
+        }
         sizes |= {"mlp.c_fc": (4 * d, d), "mlp.c_proj": (d, 4 * d)}
         shapes |= {f"transformer.h.{i}.{name}.weight": size for name, size in sizes.items()}
     if later:

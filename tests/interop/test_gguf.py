@@ -7,7 +7,7 @@ import pytest
 import torch
 from gguf import GGMLQuantizationType as QuantizationType
 
-from normscope.errors import WeightsError
+from normscope.errors import ConfigError, WeightsError
 from normscope.interop.checkpoint import build_model
 from normscope.interop.gguf import read_gguf
 from tests.interop.checkpoints import made
@@ -93,6 +93,9 @@ def test_weights_have_one_dtype_that_holds_all_of_them(tmp_path: Path, kind: Qua
         ({"attention__head_count": 0}, "unsupported metadata attention.head_count=0"),
         ({"block_count": None}, "has no llama.block_count in its metadata"),
         ({"block_count": 4}, "has no 'blk.3."),
+        ({"block_count": 2**31}, "unsupported metadata block_count=2,147,483,648 with 30 tensors"),
+        ({"rope__freq_base": 0.0}, "rotary_base"),
+        ({"attention__key_length": 2**31}, "attention.value_length=8: expected 2147483648"),
         ({"block_count": 2}, "weights not used by the model"),
         ({"embedding_length": 96}, "of .97, 48., but .* needs floating-point .97, 96."),
         ({"context_length": "long"}, "context"),
@@ -108,6 +111,13 @@ def test_what_is_not_supported_is_refused_by_name(tmp_path: Path, changes: dict[
     assert "\nfix: " in str(refused.value)
 
 
+def test_an_absurd_context_is_refused_before_its_tables_are_computed(tmp_path: Path) -> None:
+    write_model(tmp_path / "model.gguf", made("llama"), context_length=2**31)
+    checkpoint = read_gguf(tmp_path / "model.gguf")
+    with pytest.raises(ConfigError, match="this model is too large"):
+        build_model(checkpoint)
+
+
 def test_an_unknown_architecture_is_refused(tmp_path: Path) -> None:
     import gguf
 
@@ -115,5 +125,5 @@ def test_an_unknown_architecture_is_refused(tmp_path: Path) -> None:
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.close()
-    with pytest.raises(WeightsError, match="has the unsupported general.architecture 'mamba'; supported are llama"):
+    with pytest.raises(WeightsError, match=r"has the unsupported general\.architecture 'mamba'; supported are llama"):
         read_gguf(tmp_path / "model.gguf")

@@ -11,11 +11,10 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 from normscope.errors import WeightsError
 from normscope.interop.gguf_tokenizer import read_gguf_tokenizer
 
-TEXT = (
-    "It's 1984, and the theme of the thesis isn't 12345 then; Straße naïve  tabs\tand\n\nlines … 東京 😀 don't DON'T. "
-    * 3
-)
-LLAMA_3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+TEXT = "It's 1984, and the theme of the thesis isn't 12345 then; Straße naïve  tabs\tand\n\nlines 東京 😀 don't DON'T. "
+WORD = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+"
+REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+LLAMA_3 = rf"{WORD}|\p{{N}}{{1,3}}|{REST}"
 ORIGINALS: dict[str, Any] = {
     "gpt-2": pre_tokenizers.ByteLevel(add_prefix_space=False),
     "smollm": pre_tokenizers.Sequence(
@@ -46,7 +45,7 @@ def byte_level(pre: str) -> tokenizers.Tokenizer:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    library.train_from_iterator([TEXT], trainer)
+    library.train_from_iterator([TEXT] * 3, trainer)
     library.encode_special_tokens = True
     return library
 

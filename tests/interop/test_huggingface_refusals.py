@@ -60,53 +60,74 @@ def of_shape(form: str, name: str, *shape: int) -> Callable[[], object]:
     return weight(form, name, torch.zeros(shape))
 
 
+PART = {"partial_rotary_factor": 0.5}
 LOOSE = torch.zeros(2, 48)
 TABLE, LAST = "model.embed_tokens.weight", "model.norm.weight"
 JOINED, JOINED_BIAS = "transformer.h.0.attn.c_attn.weight", "transformer.h.0.attn.c_attn.bias"
 
 
 @every_refusal(
-    ("kind", WeightsError, "model_type 'bert'\nfix: use one of gpt2, llama", settings("gpt2", model_type="bert")),
+    (
+        "kind",
+        WeightsError,
+        "model_type 'bert'\nfix: use one of gemma2, gemma3_text, gpt2",
+        settings("gpt2", model_type="bert"),
+    ),
     ("no-kind", WeightsError, "model_type None", without("gpt2", "model_type")),
     ("kind-list", WeightsError, "unsupported model_type", settings("gpt2", model_type=["gpt2"])),
     ("no-setting", WeightsError, "the gpt2 checkpoint has no 'n_embd'", without("gpt2", "n_embd")),
     ("no-setting-llama", WeightsError, "the llama checkpoint has no 'hidden_size'", without("llama", "hidden_size")),
     ("size", ConfigError, "width='big' must be", settings("llama", hidden_size="big")),
-    ("attention-bias", WeightsError, "setting attention_bias=True", settings("llama", attention_bias=True)),
-    ("mlp-bias", WeightsError, "setting mlp_bias=True", settings("llama", mlp_bias=True)),
+    (
+        "attention-bias",
+        WeightsError,
+        "no 'model.layers.0.*q_proj.bias'",
+        settings("llama", attention_bias=True),
+    ),
+    ("mlp-bias", WeightsError, "no 'model.layers.0.mlp.gate_proj.bias'", settings("llama", mlp_bias=True)),
     ("unscaled", WeightsError, "setting scale_attn_weights=False", settings("gpt2", scale_attn_weights=False)),
     ("by-layer", WeightsError, "inverse_layer_idx=True", settings("gpt2", scale_attn_by_inverse_layer_idx=True)),
     ("activation", WeightsError, "setting activation_function='tanh'", settings("gpt2", activation_function="tanh")),
-    ("activation-llama", WeightsError, "hidden_act='gelu'", settings("llama", hidden_act="gelu")),
+    ("activation-llama", WeightsError, "hidden_act='gelu_10'", settings("llama", hidden_act="gelu_10")),
     (
         "rope",
         WeightsError,
-        "rope_type .yarn.",
+        "rope_type=.yarn.",
         settings("llama", rope_parameters={"rope_type": "yarn", "factor": 2.0}),
     ),
     (
         "rope-older",
         WeightsError,
-        "unsupported rope_type 'linear'",
-        settings("llama", rope_parameters=None, rope_scaling={"type": "linear", "factor": 2.0}),
+        "unsupported setting rope_type='dynamic'",
+        settings("llama", rope_parameters=None, rope_scaling={"type": "dynamic", "factor": 2.0}),
     ),
-    ("rope-part", WeightsError, "partial rotary", settings("llama", rope_parameters={"partial_rotary_factor": 0.5})),
+    (
+        "rope-part",
+        WeightsError,
+        "partial_rotary_factor=0.5",
+        settings("llama", rope_parameters=PART),
+    ),
     ("rope-text", WeightsError, "must be a dict", settings("llama", rope_parameters="yarn")),
-    ("missing", WeightsError, "has no 'wte.weight'", without("gpt2", "transformer.wte.weight")),
+    ("missing", WeightsError, "has no 'transformer.wte.weight'", without("gpt2", "transformer.wte.weight")),
     ("missing-llama", WeightsError, "has no 'model.norm.weight'", without("llama", "model.norm.weight")),
     ("missing-head", WeightsError, "has no 'lm_head.weight'", without("llama", "lm_head.weight")),
-    ("shape", WeightsError, r"embedding.weight: torch.float32 of \(7, 48\)", of_shape("llama", TABLE, 7, 48)),
-    ("joined", WeightsError, r"attention.q.weight: .* of \(47, 48\)", of_shape("gpt2", JOINED, 48, 141)),
-    ("narrow", WeightsError, "have a wrong", of_shape("gpt2", JOINED, 48, 2)),
-    ("rank", WeightsError, r"2 dimensions, but has shape \(48, 144, 1\)", of_shape("gpt2", JOINED, 48, 144, 1)),
-    ("bias-rank", WeightsError, r"1 dimensions, but has shape \(\)", of_shape("gpt2", JOINED_BIAS)),
-    ("whole-numbers", WeightsError, "torch.int8", weight("llama", LAST, torch.zeros(48, dtype=torch.int8))),
+    ("shape", WeightsError, r"embed_tokens.weight is float32 of \(7, 48\)", of_shape("llama", TABLE, 7, 48)),
+    (
+        "joined",
+        WeightsError,
+        r"c_attn.weight is .* of \(48, 141\), .* \(48, 144\)",
+        of_shape("gpt2", JOINED, 48, 141),
+    ),
+    ("narrow", WeightsError, r"is float32 of \(48, 2\)", of_shape("gpt2", JOINED, 48, 2)),
+    ("rank", WeightsError, r"float32 of \(48, 144, 1\)", of_shape("gpt2", JOINED, 48, 144, 1)),
+    ("bias-rank", WeightsError, r"c_attn.bias is float32 of \(\)", of_shape("gpt2", JOINED_BIAS)),
+    ("whole-numbers", WeightsError, "norm.weight is int8 of", weight("llama", LAST, torch.zeros(48, dtype=torch.int8))),
     ("not-a-tensor", WeightsError, "expected a dict of settings", weight("llama", LAST, [1.0])),
-    ("shallower", WeightsError, "config.json \\(24\\): h.1.ln_1.weight", settings("gpt2", n_layer=1)),
+    ("shallower", WeightsError, "config.json \\(24\\): transformer.h.1.ln_1.weight", settings("gpt2", n_layer=1)),
     ("shallower-llama", WeightsError, "config.json \\(9\\): ", settings("llama", num_hidden_layers=2)),
     ("more", WeightsError, "config.json \\(1\\): score.weight", besides("gpt2", **{"score.weight": LOOSE})),
     ("another-head", WeightsError, "lm_head.weight", besides("gpt2", **{"lm_head.weight": torch.zeros(97, 48)})),
-    ("vast", WeightsError, r"instead of floating-point \(1000000000000, 48\)", settings("gpt2", vocab_size=10**12)),
+    ("vast", WeightsError, r"needs floating-point \(1000000000000, 48\)", settings("gpt2", vocab_size=10**12)),
     ("vaster", ConfigError, "must be at most 2\\^53", settings("llama", vocab_size=10**30)),
     ("vast-width", ConfigError, "must be at most 2\\^53", settings("llama", hidden_size=6 * 10**30)),
     (
@@ -117,7 +138,7 @@ JOINED, JOINED_BIAS = "transformer.h.0.attn.c_attn.weight", "transformer.h.0.att
     ),
     ("tie", ConfigError, "tied_head='x' must be", settings("gpt2", tie_word_embeddings="x")),
     ("dropout", ConfigError, "dropout=1.5 must be", settings("gpt2", resid_pdrop=1.5)),
-    ("deeper", WeightsError, "has no 'h.3.ln_1.weight'", settings("gpt2", n_layer=4)),
+    ("deeper", WeightsError, "has no 'transformer.h.3.ln_1.weight'", settings("gpt2", n_layer=4)),
     ("not-settings", WeightsError, "expected a dict of settings", lambda: gpt_from_huggingface([], {})),  # type: ignore[arg-type]
     ("not-weights", WeightsError, "expected a dict of settings", lambda: gpt_from_huggingface({}, [])),  # type: ignore[arg-type]
     ("no-folder", ArgumentTypeError, "must be a path.* but got None", lambda: read_huggingface(None)),  # type: ignore[arg-type]
@@ -141,10 +162,12 @@ def refused(folder: Path, words: str) -> None:
     assert "\nfix: download it again" in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
-def test_a_missing_file(folder: Path, name: str) -> None:
-    (folder / name).unlink()
-    refused(folder, name)
+def test_missing_files(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(FileError, match=r"has neither model\.safetensors nor"):
+        read_huggingface(folder)
+    (folder / "config.json").unlink()
+    refused(folder, "config.json")
 
 
 def test_a_missing_folder(tmp_path: Path) -> None:
@@ -161,7 +184,7 @@ def test_a_file_in_place_of_a_folder(folder: Path) -> None:
 def test_a_truncated_file(folder: Path, keep: int) -> None:
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:keep])
-    refused(folder, "could not be read")
+    refused(folder, "model.safetensors (is not a safetensors file|has .* bytes of data)")
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"model_type": '])

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from normscope.data.tokenizers import ByteTokenizer, CharacterTokenizer
+from normscope.data.tokenizers import AlphabetTokenizer, ByteTokenizer, load_tokenizer
 from normscope.data.tokenizers.huggingface import train_bpe
-from normscope.errors import FileError, NormscopeError, WeightsError
+from normscope.errors import ConfigError, FileError, NormscopeError, WeightsError
 from normscope.generate.text import generate_text
 from normscope.interop.checkpoint import build_model
 from normscope.interop.nanogpt import read_nanogpt
@@ -53,9 +53,13 @@ def test_a_tokenizer_of_characters_has_no_end_of_text(place: str, tmp_path: Path
     path = save_nanogpt(tmp_path / "out", nanogpt_weights())
     meta(tmp_path / place, LETTERS)
     found = read_nanogpt(path)
-    assert isinstance(found.tokenizer, CharacterTokenizer)
-    assert (found.tokenizer.vocab_size, found.tokenizer.eos_token_id) == (12, None)
+    assert isinstance(found.tokenizer, AlphabetTokenizer)
+    assert (found.tokenizer.vocab_size, found.tokenizer.has_eos) == (12, False)
     assert found.tokenizer.encode("bad").tolist() == [LETTERS.index(letter) for letter in "bad"]
+    with pytest.raises(ConfigError, match="has no end-of-text token\nfix: "):
+        found.tokenizer.eos_token_id  # noqa: B018
+    found.tokenizer.save(tmp_path / "tokenizer.json")
+    assert load_tokenizer(tmp_path / "tokenizer.json").encode("\n").tolist() == [0]
     (text,) = generate_text(build_model(found), found.tokenizer, "", max_new_tokens=5)
     assert (len(text.text), text.finish_reason) == (5, "length")
 

@@ -15,6 +15,7 @@ MODELS: list[tuple[str, dict[str, Any]]] = [
     ("gpt2", {}),
     ("nanochat", {}),
     ("nanochat-2026-07", {}),
+    ("gpt2", {"smear": True}),
     ("llama", {}),
     ("llama", {"window": 5, "window_pattern": "SL", "attention_cap": 5.0}),
     ("llama", {"positions": "none"}),

@@ -38,7 +38,7 @@ def test_it_matches_its_formula(form: str) -> None:
         if model.config.embedding_mix:
             mix = model.embedding_mixes[i]
             x = mix.a * x + mix.b * start
-        values = model.value_embeddings[str(i)].weight[TOKENS] if i in model.config.value_layers else None
+        values = model.value_embeddings[str(i)](TOKENS) if i in model.config.value_layers else None
         x = block(x, values=values)
         middle = x if i == len(model.blocks) // 2 else middle
     if model.backout is not None:

@@ -104,7 +104,7 @@ def test_a_model_in_bfloat16_runs(name: str) -> None:
     with safe_bfloat16():
         loss = model.loss(TOKENS, TARGETS)
         loss.backward()
-    assert model(TOKENS[:, :0]).dtype == torch.bfloat16
+    assert model(TOKENS[:, :0]).dtype == torch.float32  # on the CPU only the weights are in bfloat16
     assert loss.item() == pytest.approx(made(name).loss(TOKENS, TARGETS).item(), rel=0.05)
 
 

@@ -6,7 +6,8 @@ Each is a git repository, from which the commits below are taken. Everything run
 weights. Their code is unchanged but for two things: an empty module stands in for rustbpe, which only trains
 tokenizers, and the first version of nanochat gets cos and sin in float32 instead of bfloat16, so that the comparison is
 exact. It asserts their dtype, therefore `python -O`.
-Printed is the largest difference, relative to the largest number of the tensor.
+Printed is the largest difference, relative to the largest number of the tensor (for gradients: or to a hundredth of the
+largest of all).
 """
 
 import contextlib
@@ -33,7 +34,7 @@ from tests.support import random_tokens
 
 NANOGPT, NANOCHAT_2025, NANOCHAT_2026 = "3adf61e", "16788ee", "92d63d4"
 VOCABULARY, CONTEXT, LENGTH, PREFILL = 500, 512, 300, 290
-TOLERANCE = 2e-5
+TOLERANCE = 1e-4
 
 Convert = Callable[[GPTConfig, Mapping[str, Tensor]], Mapping[str, Tensor]]
 """(config, their weights) -> our weights."""
@@ -60,7 +61,7 @@ def gradient_difference(ours: GPT, convert: Convert, theirs: nn.Module) -> float
     found = []
     for name, weight in ours.named_parameters():
         assert weight.grad is not None
-        size = max(wanted[name].abs().max().item(), largest / 1000)  # that of keys' biases is nothing but rounding
+        size = max(wanted[name].abs().max().item(), largest / 100)  # that of keys' biases is nothing but rounding
         found.append((weight.grad - wanted[name]).abs().max().item() / size)
     return max(found)
 
@@ -120,7 +121,7 @@ def compare_nanochat(folder: Path, exact: bool = False, **settings: Any) -> dict
     from nanochat.checkpoint_manager import save_checkpoint  # type: ignore[import-not-found]
     from nanochat.engine import KVCache  # type: ignore[import-not-found]
     from nanochat.gpt import GPT as TheirGPT  # type: ignore[import-not-found]  # noqa: N811
-    from nanochat.gpt import GPTConfig as TheirConfig  # type: ignore[import-not-found]
+    from nanochat.gpt import GPTConfig as TheirConfig
 
     sizes = {
         "sequence_len": CONTEXT,

@@ -25,7 +25,7 @@ NUMERIC = [
     "tests/models",
     "tests/generate",
     "tests/interop",
-    "tests/fuse",
+    "tests/fusing",
     "tests/diagnostics",
 ]
 """Folders with numerical tests."""

@@ -62,6 +62,7 @@ def test_every_preset_has_words(name: str) -> None:
         ({"norm": "rms", "wiring": "sandwich"}, "rms ... [d] before and after each branch"),
         ({"positions": "none"}, "no positions"),
         ({"heads": 1}, "1 head,"),
+        ({"smear": True, "value_embeddings": True}, "learned, smear, value embeddings"),
         ({"heads": 4, "kv_heads": 2}, "4 heads (2 KV heads)"),
     ],
 )

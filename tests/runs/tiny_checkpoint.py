@@ -22,6 +22,9 @@ def write_huggingface(folder: Path, dtype: torch.dtype = torch.bfloat16) -> Path
         initializer_range=0.2,
         tie_word_embeddings=False,
     )
-    LlamaForCausalLM(config).to(dtype).save_pretrained(folder)
+    model = LlamaForCausalLM(config)  # type: ignore[no-untyped-call]
+    for weight in model.parameters():
+        weight.data = weight.data.to(dtype)
+    model.save_pretrained(folder)
     train_bpe(["the cat and the hat, 12 345 cafés\n" * 20], 300).save(folder / "tokenizer.json")
     return folder

@@ -52,7 +52,7 @@ def test_every_wiring_is_known_here() -> None:
     assert set(FORMULAS) == set(JOINS) == set(WIRINGS)
 
 
-@every_value(wiring=list(WIRINGS), name=list(PRESETS))
+@every_value(wiring=list(WIRINGS), name=["gpt2", "nanochat", "llama"])
 def test_a_wiring_is_traced_as_it_is_defined(name: str, wiring: str) -> None:
     graph = parts_as_boxes(small_block(name, wiring=wiring), torch.randn(2, 5, 24))
     assert written_out(graph, graph.output.source) == FORMULAS[wiring]
@@ -79,7 +79,7 @@ def test_shapes_are_those_that_hooks_see_in_a_real_run(name: str) -> None:
         for node in graph.nodes.values()
         if node.is_module
     ]
-    idle = {path for path, _ in simple if "dropout" in path or (path == "embedding_norm" and name != "nanochat")}
+    idle = {path for path, _ in simple if "dropout" in path or (path == "embedding_norm" and "nanochat" not in name)}
     assert sorted(ours) == sorted(entry for entry in seen if entry[0] not in idle)
 
 

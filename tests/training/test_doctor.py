@@ -6,11 +6,13 @@ import pytest
 import torch
 
 from normscope._version import __version__
+from normscope.errors import ConfigError
 from normscope.models.gpt import GPT
 from normscope.models.presets import nanochat
 from normscope.training.config import TrainConfig
-from normscope.training.doctor import describe_choices, describe_machine, measure_cost
+from normscope.training.doctor import describe_choices, describe_machine, doctor, measure_cost
 from normscope.training.loop import train_run
+from tests.runs.tiny_checkpoint import write_huggingface
 from tests.training.small_run import new_run
 
 MODEL = nanochat(vocab_size=31, context=16, depth=2, width=16, heads=2)
@@ -62,3 +64,14 @@ def test_a_checkpoint_is_as_large_as_it_is_said_to_be(tmp_path: Path) -> None:
     written = sum(path.stat().st_size for path in files)
     told = measure_cost(run.config.model, run.config.train, seconds=0.01).checkpoint
     assert told <= written <= told * 1.2  # the names take some room
+
+
+def test_finetuning_a_source_is_measured(tmp_path: Path) -> None:
+    source = write_huggingface(tmp_path / "source", torch.float32)
+    whole = doctor(init_from=source, seconds=0.01, batch=2, context=16)
+    part = doctor(init_from=source, seconds=0.01, batch=2, context=16, lora=2)
+    assert whole.preset == "Hugging Face llama"
+    assert (whole.model.depth, whole.model.context, whole.train.optimizer) == (2, 16, "adamw")
+    assert part.cost.checkpoint < whole.cost.checkpoint / 4  # only what is trained
+    with pytest.raises(ConfigError, match="depth=4 contradicts --from"):
+        doctor(init_from=source, depth=4)

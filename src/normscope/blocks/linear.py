@@ -11,6 +11,7 @@ from normscope.blocks.initialization import Initialization, Role, get_initializa
 from normscope.blocks.torch_tools import BaseModule, Quantizable, is_fx_proxy
 from normscope.checks import check_positive_int, check_positive_number, is_integer
 from normscope.errors import ConfigError, DtypeError, ShapeError
+from normscope.ops import half_weights
 from normscope.ops.norm.reference import check_dense
 
 # The layouts that torch can multiply with a matrix.
@@ -83,6 +84,8 @@ class Linear(Quantizable, BaseModule, nn.Linear):
             raise ShapeError(
                 f"{self!r} takes tensors whose last dimension is {self.in_features}, but got {tuple(input.shape)}"
             )
+        if input.dtype == torch.float32 and half_weights.is_stored_in_half(self.weight):
+            return half_weights.linear(input, self.weight, self.bias)
         checks.check_type_of(input, self.weight, self)
         return super().forward(input)
 

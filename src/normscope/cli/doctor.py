@@ -4,10 +4,7 @@ import dataclasses
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import tyro
+from typing import TYPE_CHECKING
 
 from normscope.cli import options as opt
 from normscope.render.formatting import format_duration
@@ -34,7 +31,7 @@ class Doctor:
       normscope doctor --from gpt2/ --lora 8
     """
 
-    init_from: Annotated[Path | None, tyro.conf.arg(name="from", metavar="SOURCE", help_behavior_hint="")] = None
+    init_from: opt.InitFrom = None
     """Measure finetuning this model: a run, or a checkpoint of another tool."""
 
     recipe: opt.OptionalStr = None

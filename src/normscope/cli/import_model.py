@@ -1,5 +1,6 @@
 """`normscope import`: write a checkpoint of another tool as a run folder."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -31,4 +32,6 @@ def main(arguments: Sequence[str]) -> None:
     imported = run.config.imported
     assert imported is not None
     size = f"{run.config.model.parameter_count() / 1e6:,.1f} million parameters"
+    for notice in run.tokenizer().notices:
+        print(f"note: {notice}", file=sys.stderr)
     print(f"wrote {run.folder} ({imported.format}, {size})")

@@ -41,6 +41,7 @@ Str = Annotated[str, tyro.conf.arg(metavar="NAME")]
 Folder = Annotated[Path, tyro.conf.arg(metavar="FOLDER")]
 RunFolder = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
 Source = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="SOURCE")]
+InitFrom = Annotated[Path | None, tyro.conf.arg(name="from", metavar="SOURCE", help_behavior_hint="")]
 Checkpoint = Annotated[str, tyro.conf.arg(metavar="STEP")]
 
 

@@ -6,7 +6,6 @@ To add a flag, add a field to `TrainConfig` (`normscope.training.config`): its d
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
@@ -117,8 +116,8 @@ class Train:
     out: opt.OptionalFolder = None
     """Run folder (default: a new folder in runs/)."""
 
-    init_from: Annotated[Path | None, tyro.conf.arg(name="from", metavar="SOURCE", help_behavior_hint="")] = None
-    """Start from these weights, with their architecture and tokenizer: a run, or a Hugging Face folder."""
+    init_from: opt.InitFrom = None
+    """Start from these weights, with their architecture and tokenizer: a run, or a checkpoint of another tool."""
 
     recipe: opt.OptionalStr = None
     """dial (default): model and training scaled by --depth. sprint: a small, fast character model."""

@@ -139,7 +139,8 @@ def _common_logits(a: Runtime, b: Runtime, tokens: Sequence[int]) -> tuple[Float
 
 def centered(logits: FloatArray) -> FloatArray:
     """Subtract the mean of each position, which no probability depends on: some tools show only log-probabilities."""
-    return logits - logits.mean(axis=1, keepdims=True)
+    found: FloatArray = logits - logits.mean(axis=1, keepdims=True)
+    return found
 
 
 def logit_distances(ours: FloatArray, theirs: FloatArray) -> tuple[float, ...]:

@@ -39,8 +39,8 @@ class _PartWriter:
         self._file = file
         self._digest = hashlib.sha256()
         self._dtype = tokenizer.dtype.newbyteorder("<")
-        eos = tokenizer.eos_token_id  # without one, documents follow each other directly
-        self._eos = np.array([] if eos is None else [eos], dtype=self._dtype)
+        # Without an end-of-text token, documents follow each other directly.
+        self._eos = np.array([tokenizer.eos_token_id] if tokenizer.has_eos else [], dtype=self._dtype)
         self._tokens = self._bytes = self._documents = 0
         self._ended = False
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from normscope.checks import as_path, short_repr
-from normscope.comparing.runtimes import RuntimeUnavailable
+from normscope.comparing.runtimes import RuntimeMissingError
 from normscope.errors import ConfigError, FileError
 from normscope.exporting import plans
 from normscope.exporting.gguf.write import WEIGHTS as GGUF_WEIGHTS
@@ -19,9 +19,10 @@ from normscope.exporting.huggingface.write import check_huggingface, write_huggi
 from normscope.exporting.model_source import ModelSource, read_source
 from normscope.exporting.nanogpt import check_nanogpt, write_nanogpt
 from normscope.exporting.onnx.write import check_onnx, write_onnx
+from normscope.exporting.peft import check_peft, write_adapter
 from normscope.exporting.proof import Proof, ProofPlan, Write, prove
 from normscope.exporting.safetensors_folder import WEIGHTS as DTYPES
-from normscope.exporting.safetensors_folder import write_safetensors
+from normscope.exporting.safetensors_folder import check_safetensors, write_safetensors
 from normscope.runs.run import Run
 from normscope.storage.files import write_errors
 
@@ -36,46 +37,82 @@ class ExportFormat:
     """A format of `normscope export`.
 
     Args:
-        description: One line for the help.
         suffix: End of the default name.
         weights: Weight formats, the default first.
         check: Raises an error, before anything is written, if the format cannot represent a model.
         write: (source, weights, path) -> writes the file, or into an empty folder.
         plan: How an export is proved.
+        usage: What to do with an export.
         is_folder: Whether the export is a folder.
     """
 
-    description: str
     suffix: str
     weights: tuple[str, ...]
     check: Callable[[ModelSource], None]
     write: Write
     plan: ProofPlan
+    usage: str
     is_folder: bool = True
 
 
 FORMATS: Mapping[str, ExportFormat] = {
     "html": ExportFormat(
-        "one page that runs the model in a browser",
-        ".html",
-        ("int8", "float32"),
-        check_html,
-        write_html,
-        plans.HTML,
+        suffix=".html",
+        weights=("int8", "float32"),
+        check=check_html,
+        write=write_html,
+        plan=plans.HTML,
+        usage="open it in a browser",
         is_folder=False,
     ),
     "hf": ExportFormat(
-        "a folder for transformers", "-hf", DTYPES, check_huggingface, write_huggingface, plans.HUGGING_FACE
+        suffix="-hf",
+        weights=DTYPES,
+        check=check_huggingface,
+        write=write_huggingface,
+        plan=plans.HUGGING_FACE,
+        usage="load it with AutoModelForCausalLM.from_pretrained and AutoTokenizer.from_pretrained",
     ),
     "gguf": ExportFormat(
-        "a file for llama.cpp", ".gguf", GGUF_WEIGHTS, check_gguf, write_gguf, plans.GGUF, is_folder=False
+        suffix=".gguf",
+        weights=GGUF_WEIGHTS,
+        check=check_gguf,
+        write=write_gguf,
+        plan=plans.GGUF,
+        usage="run it with llama-server -m or llama-cli -m",
+        is_folder=False,
     ),
-    "onnx": ExportFormat("a graph with a KV cache", "-onnx", ("float32",), check_onnx, write_onnx, plans.ONNX),
+    "onnx": ExportFormat(
+        suffix="-onnx",
+        weights=("float32",),
+        check=check_onnx,
+        write=write_onnx,
+        plan=plans.ONNX,
+        usage="open its model.onnx with onnxruntime.InferenceSession",
+    ),
     "safetensors": ExportFormat(
-        "the weights by our names", "-safetensors", DTYPES, lambda source: None, write_safetensors, plans.SAFETENSORS
+        suffix="-safetensors",
+        weights=DTYPES,
+        check=check_safetensors,
+        write=write_safetensors,
+        plan=plans.SAFETENSORS,
+        usage="read it with safetensors.torch.load_file",
+    ),
+    "peft": ExportFormat(
+        suffix="-peft",
+        weights=("float32",),
+        check=check_peft,
+        write=write_adapter,
+        plan=plans.PEFT,
+        usage="load it with peft.PeftModel.from_pretrained(base_model, FOLDER)",
     ),
     "nanogpt": ExportFormat(
-        "a checkpoint for nanoGPT's sample.py", "-nanogpt", ("float32",), check_nanogpt, write_nanogpt, plans.NANOGPT
+        suffix="-nanogpt",
+        weights=("float32",),
+        check=check_nanogpt,
+        write=write_nanogpt,
+        plan=plans.NANOGPT,
+        usage="sample with python sample.py --out_dir=FOLDER; meta.pkl belongs in nanoGPT's data/NAME",
     ),
 }
 
@@ -103,7 +140,7 @@ class Exported(os.PathLike[str]):
         return sum(one.stat().st_size for one in (self.path, *self.path.rglob("*")) if one.is_file())
 
 
-class ExportDiffers(ConfigError):
+class ExportError(ConfigError):
     """An export that does not compute what the model does.
 
     Attributes:
@@ -132,7 +169,7 @@ def export(
 
     Args:
         run: The run, or its folder.
-        to: Format: html, hf, gguf, onnx, safetensors or nanogpt.
+        to: Format: html, hf, gguf, onnx, safetensors, nanogpt, or peft for the adapters of a run with LoRA.
         weights: Weight format; by default the first that the format lists.
         out: The file or folder; by default beside the run's files, with the name of the run.
         checkpoint: "best", "last", or a saved step.
@@ -175,7 +212,7 @@ def export_source(source: ModelSource, to: str, path: Path, weights: str, proof:
         if proof != "skip":
             try:
                 found = prove(source, weights, part, export_format.plan, write)
-            except RuntimeUnavailable as error:
+            except RuntimeMissingError as error:
                 if proof == "require":
                     raise
                 reason = str(error)
@@ -189,19 +226,23 @@ def export_source(source: ModelSource, to: str, path: Path, weights: str, proof:
     finally:
         _remove(part)
     if found is not None and failed:
-        raise ExportDiffers(found, target)
+        raise ExportError(found, target)
     return Exported(path, found, "" if found else reason)
 
 
 def _check_target(path: Path, export_format: ExportFormat) -> None:
     """Raise if the export would replace something else: a folder is replaced only if it is an export."""
-    if export_format.is_folder and path.exists() and not (path / MARKER).is_file():
-        if not path.is_dir() or any(path.iterdir()):
-            raise FileError(f"cannot write {path}: it exists, and is not an exported folder\nfix: choose another --out")
-    if not export_format.is_folder and path.is_dir():
-        raise FileError(f"cannot write {path}: it is a folder\nfix: name a file in it")
+    problem = None
     if not path.parent.is_dir():
-        raise FileError(f"cannot write {path}: the folder {path.parent} does not exist\nfix: create it first")
+        problem = f"the folder {path.parent} does not exist\nfix: create it first"
+    elif path.is_dir() and not export_format.is_folder:
+        problem = "it is a folder\nfix: name a file in it"
+    elif path.is_file() and export_format.is_folder:
+        problem = "it is a file\nfix: choose another --out"
+    elif path.is_dir() and any(path.iterdir()) and not (path / MARKER).is_file():
+        problem = "it has files that are not of an export\nfix: choose another --out"
+    if problem is not None:
+        raise FileError(f"cannot write {path}: {problem}")
 
 
 def _replace(part: Path, target: Path) -> None:

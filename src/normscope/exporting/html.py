@@ -45,6 +45,7 @@ _PLACES = ("title", "model", "weights")
 def check_html(source: ModelSource) -> None:
     """Raise an error if the page is not built, or cannot run the model."""
     read_template()
+    check_config(source.model.config)
     norm_tables(source.model)
     tokenizer_content(source.tokenizer)
 

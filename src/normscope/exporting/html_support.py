@@ -24,14 +24,14 @@ ONLY_DEFAULT = (
 _UNSUPPORTED = {"wiring": ("parallel-2", "branch"), "activation": ("geglu-tanh",)}
 
 
-def check_config(config: GPTConfig) -> None:
-    """Refuse a config that the page cannot run."""
+def check_config(config: GPTConfig, target: str = "the page") -> None:
+    """Refuse a config that the page, or another target with the same limits, cannot run."""
     defaults = {field.name: field.default for field in dataclasses.fields(GPTConfig)}
     for name in (*ONLY_DEFAULT, *_UNSUPPORTED):
         value = getattr(config, name)
         if value != defaults[name] and value in _UNSUPPORTED.get(name, (value,)):
             raise ConfigError(
-                f"the page cannot run a model with {name}={value!r}\nfix: train another model for the page"
+                f"{target} cannot run a model with {name}={value!r}\nfix: train another model, such as --preset llama"
             )
 
 
@@ -85,7 +85,7 @@ def _unsupported(field: str, norm: Norm | None, problem: str) -> ConfigError:
 
 def tokenizer_content(tokenizer: Tokenizer) -> dict[str, Any]:
     """Return the contents of the tokenizer's file, after checking that the page can run it."""
-    if tokenizer.eos_token_id is None:
+    if not tokenizer.has_eos:
         raise _unsupported_tokenizer("a vocabulary without an end-of-text token")
     content: dict[str, Any] = json.loads(tokenizer.to_json())
     if not isinstance(tokenizer, ByteTokenizer | CharacterTokenizer):

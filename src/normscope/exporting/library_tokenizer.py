@@ -9,9 +9,13 @@
 
 import json
 
-from normscope.data.tokenizers import ByteTokenizer, CharacterTokenizer, Tokenizer
+from normscope.data.tokenizers import ByteTokenizer, Tokenizer
 from normscope.data.tokenizers.base import EOS_TOKEN
+from normscope.data.tokenizers.characters import AlphabetTokenizer, CharacterTokenizer
 
+OWN_CHARACTERS = (CharacterTokenizer, AlphabetTokenizer)
+OWN = (ByteTokenizer, *OWN_CHARACTERS)
+"""Tokenizers with a file of our own."""
 EVERY_CHARACTER = r"[\s\S]"
 
 
@@ -23,7 +27,7 @@ def library_json(tokenizer: Tokenizer) -> str:
     >>> theirs.encode("a cab").ids, theirs.decode([1, 0, 3, 1, 2])
     ([1, 0, 3, 1, 2], 'a cab')
     """
-    if not isinstance(tokenizer, ByteTokenizer | CharacterTokenizer):
+    if not isinstance(tokenizer, OWN):
         return tokenizer.to_json()
     import tokenizers
     from tokenizers import decoders, models, pre_tokenizers
@@ -41,14 +45,20 @@ def library_json(tokenizer: Tokenizer) -> str:
         library = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
         library.pre_tokenizer = pre_tokenizers.Split(tokenizers.Regex(EVERY_CHARACTER), "isolated")
         library.decoder = decoders.Fuse()
-    library.add_special_tokens([EOS_TOKEN])
-    assert library.token_to_id(EOS_TOKEN) == tokenizer.eos_token_id
+    if tokenizer.has_eos:
+        library.add_special_tokens([EOS_TOKEN])
+    assert library.token_to_id(EOS_TOKEN) == eos_of(tokenizer)
     return str(library.to_str(pretty=True)) + "\n"
 
 
-def eos_name(tokenizer: Tokenizer) -> str:
-    """The name of the end-of-text token in `library_json`."""
-    if isinstance(tokenizer, ByteTokenizer | CharacterTokenizer):
-        return EOS_TOKEN
+def eos_of(tokenizer: Tokenizer) -> int | None:
+    """The end-of-text token; None if there is none."""
+    return tokenizer.eos_token_id if tokenizer.has_eos else None
+
+
+def eos_name(tokenizer: Tokenizer) -> str | None:
+    """The name of the end-of-text token in `library_json`; None if there is none."""
+    if not tokenizer.has_eos or isinstance(tokenizer, OWN):
+        return EOS_TOKEN if tokenizer.has_eos else None
     added = json.loads(tokenizer.to_json())["added_tokens"]
     return next(str(token["content"]) for token in added if token["id"] == tokenizer.eos_token_id)

@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from normscope.data.tokenizers import ByteTokenizer, CharacterTokenizer, Tokenizer
+from normscope.data.tokenizers import ByteTokenizer, Tokenizer
 from normscope.errors import ConfigError
+from normscope.exporting.library_tokenizer import OWN, OWN_CHARACTERS, eos_of
 from normscope.exporting.model_source import ModelSource
 from normscope.exporting.requirements import Requirements, check_representable, is_norm, is_one_of
 from normscope.models.gpt import GPT
@@ -55,8 +56,8 @@ def check_nanogpt(source: ModelSource) -> None:
         raise ConfigError(
             f"nanoGPT cannot run this model: hidden={config.hidden_size} must be 4 * width={config.width}"
         )
-    is_gpt2 = (tokenizer.vocab_size, tokenizer.eos_token_id) == (_GPT2_TOKENS, _GPT2_EOS)
-    if not isinstance(tokenizer, ByteTokenizer | CharacterTokenizer) and not is_gpt2:
+    is_gpt2 = (tokenizer.vocab_size, eos_of(tokenizer)) == (_GPT2_TOKENS, _GPT2_EOS)
+    if not isinstance(tokenizer, OWN) and not is_gpt2:
         raise ConfigError(
             f"nanoGPT has only tokenizers of characters and GPT-2's, but this one is {tokenizer.kind} with "
             f"{tokenizer.vocab_size:,} tokens\nfix: train with --tokenizer characters, or use --to hf"
@@ -109,11 +110,12 @@ def nanogpt_meta(tokenizer: Tokenizer) -> dict[str, Any] | None:
 
     sample.py encodes character by character. A byte that is no character by itself is shown as U+FFFD.
     """
-    if isinstance(tokenizer, CharacterTokenizer):
+    if isinstance(tokenizer, OWN_CHARACTERS):
         names = list(tokenizer.alphabet)
     elif isinstance(tokenizer, ByteTokenizer):
         names = [chr(byte) if byte < 128 else "\N{REPLACEMENT CHARACTER}" for byte in range(256)]
     else:
         return None
     numbers = {name: token for token, name in enumerate(names) if name != "\N{REPLACEMENT CHARACTER}"}
-    return {"vocab_size": tokenizer.vocab_size, "itos": {**dict(enumerate(names)), len(names): ""}, "stoi": numbers}
+    end = {len(names): ""} if tokenizer.has_eos else {}
+    return {"vocab_size": tokenizer.vocab_size, "itos": {**dict(enumerate(names)), **end}, "stoi": numbers}

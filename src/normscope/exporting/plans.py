@@ -12,37 +12,37 @@ from normscope.comparing.runtimes.page import PageRuntime
 from normscope.comparing.runtimes.safetensors_runtime import SafetensorsRuntime
 from normscope.comparing.runtimes.transformers_runtime import TransformersRuntime
 from normscope.comparing.tokenizers import StringClass
-from normscope.data.tokenizers import ByteTokenizer, CharacterTokenizer, Tokenizer
+from normscope.data.tokenizers import ByteTokenizer, Tokenizer
 from normscope.exporting.gguf.rounding import llama_cpp_model
 from normscope.exporting.html import int8_names
+from normscope.exporting.library_tokenizer import OWN_CHARACTERS, eos_of
 from normscope.exporting.model_source import ModelSource
+from normscope.exporting.peft import open_adapter
 from normscope.exporting.proof import ProofPlan
 from normscope.exporting.safetensors_folder import DTYPES, in_dtype
 from normscope.generate.decoder import pack
 from normscope.interop.checkpoint import model_from_weights
 from normscope.models.gpt import GPT
 
-_LLAMA_CPP_TOLERANCES = {"f32": 1e-3, "f16": 0.02, "q8_0": 0.1, "q4_0": 0.1}
+_LLAMA_CPP_TOLERANCES = {"f32": 1e-3, "f16": 0.05, "q8_0": 0.5, "q4_0": 0.5}
 """llama.cpp rounds activations to the format of the weights that they are multiplied with: q8_0 for q4_0."""
 _LLAMA_CPP_GELU = 0.02
 """llama.cpp looks GELU up in a table in float16."""
 
 
-def _facts(source: ModelSource) -> dict[str, int]:
-    tokenizer = source.tokenizer
-    return {"context": source.model.config.context, "eos_token_id": tokenizer.eos_token_id}
-
-
-def _open_page(source: ModelSource, weights: str, path: Path) -> Runtime:
-    return PageRuntime(path, vocab_size=source.tokenizer.vocab_size, **_facts(source))
-
-
 def _open_gguf(source: ModelSource, weights: str, path: Path) -> Runtime:
-    return LlamaCppRuntime(path, vocab_size=source.model.config.vocab_size, precision=weights, **_facts(source))
+    config = source.model.config
+    return LlamaCppRuntime(
+        path,
+        context=config.context,
+        vocab_size=config.vocab_size,
+        precision=weights,
+        stop_token_id=source.tokenizer.start_token_id,
+    )
 
 
 def _open_nanogpt(source: ModelSource, weights: str, path: Path) -> Runtime:
-    return NanoGPTRuntime(path, eos_token_id=source.tokenizer.eos_token_id)
+    return NanoGPTRuntime(path, eos_token_id=eos_of(source.tokenizer))
 
 
 def _int8_model(model: GPT, weights: str) -> GPT:
@@ -73,7 +73,7 @@ def _llama_cpp_tolerance(model: GPT, weights: str) -> float:
 
 
 def _dropped_characters(one: StringClass, tokenizer: Tokenizer) -> str | None:
-    if isinstance(tokenizer, CharacterTokenizer) and not one.ids and not one.texts:
+    if isinstance(tokenizer, OWN_CHARACTERS) and not one.ids and not one.texts:
         return "llama.cpp drops characters that the tokenizer does not know, where normscope raises an error"
     return None
 
@@ -84,11 +84,14 @@ def _nanogpt_strings(one: StringClass, tokenizer: Tokenizer) -> str | None:
     return None
 
 
-HTML = ProofPlan(_open_page, _int8_model)
+HTML = ProofPlan("Node.js", lambda source, weights, path: PageRuntime(path), _int8_model)
 HUGGING_FACE = ProofPlan(
-    lambda source, weights, path: TransformersRuntime(path), _converted, lambda model, weights: 1e-4
+    "transformers", lambda source, weights, path: TransformersRuntime(path), _converted, lambda model, weights: 1e-4
 )
-GGUF = ProofPlan(_open_gguf, llama_cpp_model, _llama_cpp_tolerance, _dropped_characters, exact="f32")
-ONNX = ProofPlan(lambda source, weights, path: OnnxRuntime(path))
-SAFETENSORS = ProofPlan(lambda source, weights, path: SafetensorsRuntime(path), _converted, lambda model, weights: 1e-6)
-NANOGPT = ProofPlan(_open_nanogpt, known=_nanogpt_strings)
+GGUF = ProofPlan("llama.cpp", _open_gguf, llama_cpp_model, _llama_cpp_tolerance, _dropped_characters, exact="f32")
+ONNX = ProofPlan("onnxruntime", lambda source, weights, path: OnnxRuntime(path))
+SAFETENSORS = ProofPlan(
+    "safetensors", lambda source, weights, path: SafetensorsRuntime(path), _converted, lambda model, weights: 1e-6
+)
+PEFT = ProofPlan("peft", open_adapter, tolerance=lambda model, weights: 1e-4)
+NANOGPT = ProofPlan("nanoGPT", _open_nanogpt, known=_nanogpt_strings)

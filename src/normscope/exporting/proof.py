@@ -9,13 +9,17 @@ from pathlib import Path
 from normscope.comparing.behavior import centered, logit_distances, random_tokens, tolerance_for
 from normscope.comparing.comparison import RuntimeDiff, compare_runtimes
 from normscope.comparing.runtime import GPTRuntime, Runtime
-from normscope.comparing.runtimes import RuntimeFailure
+from normscope.comparing.runtimes import RuntimeRefusalError
 from normscope.comparing.tokenizers import StringClass
 from normscope.data.tokenizers import Tokenizer
 from normscope.exporting.first_difference import first_difference
+from normscope.exporting.library_tokenizer import eos_of
 from normscope.exporting.model_source import ModelSource
 from normscope.models.gpt import GPT
 from normscope.render.formatting import format_count
+
+_LISTED = 6
+"""How many classes of strings are listed."""
 
 Write = Callable[[ModelSource, str, Path], None]
 """Writes (source, weights, path)."""
@@ -28,13 +32,15 @@ class ProofPlan:
     """How to prove the exports of a format.
 
     Args:
-        open: (source, weights, path) -> the exported model in its runtime. Raises RuntimeUnavailable.
+        runtime: name of the target's runtime.
+        open: (source, weights, path) -> the exported model in its runtime. Raises RuntimeMissingError.
         reference: (model, weights) -> the model with the weights that were written, such as rounded ones.
         tolerance: (model, weights) -> largest difference of a logit, in standard deviations; None for the usual one.
         known: why some strings may be tokenized differently.
         exact: a weight format that is proved first, because its tolerance is smaller; None if there is none.
     """
 
+    runtime: str
     open: Callable[[ModelSource, str, Path], Runtime]
     reference: Callable[[GPT, str], GPT] = lambda model, weights: model
     tolerance: Callable[[GPT, str], float | None] = lambda model, weights: None
@@ -120,8 +126,8 @@ def _compare(source: ModelSource, weights: str, path: Path, plan: ProofPlan, wri
     ours = GPTRuntime(reference, source.tokenizer)
     try:
         theirs = plan.open(source, weights, path)
-    except RuntimeFailure as error:
-        return Proof(str(path.name), problems=(str(error),))
+    except RuntimeRefusalError as error:
+        return Proof(plan.runtime, problems=(str(error),))
     tolerance = plan.tolerance(source.model, weights)
     limit = tolerance_for(theirs.precision) if tolerance is None else tolerance
     with _running(theirs):
@@ -131,8 +137,8 @@ def _compare(source: ModelSource, weights: str, path: Path, plan: ProofPlan, wri
         )
     known, problems = _tokenizer_problems(diff, source.tokenizer, plan.known)
     theirs_eos = getattr(theirs, "eos_token_id", None)
-    if theirs_eos != source.tokenizer.eos_token_id:
-        problems.append(f"the end-of-text token is {theirs_eos} instead of {source.tokenizer.eos_token_id}")
+    if theirs_eos != eos_of(source.tokenizer):
+        problems.append(f"the end-of-text token is {theirs_eos} instead of {eos_of(source.tokenizer)}")
     first_layer, behavior = None, diff.behavior
     if behavior is not None and behavior.first_position is not None:
         position = behavior.first_position
@@ -159,7 +165,11 @@ def _tokenizer_problems(diff: RuntimeDiff, tokenizer: Tokenizer, known: KnownDif
             problems.append(f"tokenizer: {one.name} differ, such as {one.example}")
         else:
             allowed.setdefault(reason, []).append(one.name)
-    return [f"{reason} ({', '.join(names)})" for reason, names in allowed.items()], problems
+    notes = []
+    for reason, names in allowed.items():
+        which = "most classes of strings" if len(names) > _LISTED else ", ".join(names)
+        notes.append(f"{reason} ({which})")
+    return notes, problems
 
 
 def _locate(

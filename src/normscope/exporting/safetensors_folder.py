@@ -16,6 +16,11 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 WEIGHTS = ("stored", *DTYPES)
 
 
+def check_safetensors(source: ModelSource) -> None:
+    """Raise a ConfigError if the config cannot be written as JSON."""
+    config_to_json(source.model.config)
+
+
 def write_safetensors(source: ModelSource, weights: str, folder: Path) -> None:
     """Write model.safetensors, config.json and tokenizer.json into an empty folder.
 
@@ -65,7 +70,7 @@ def write_shards(folder: Path, tensors: Iterable[tuple[str, Tensor]], max_bytes:
     if len(files) == 1:
         files[0][0].rename(folder / "model.safetensors")
         return
-    index = {}
+    index: dict[str, str] = {}
     for number, (path, names) in enumerate(files, 1):
         final = f"model-{number:05d}-of-{len(files):05d}.safetensors"
         path.rename(folder / final)

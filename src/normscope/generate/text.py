@@ -57,7 +57,7 @@ class TextGeneration:
         stop_tokens: Sequence[int] = (),
     ) -> None:
         starts = [prompt if len(prompt) else [tokenizer.start_token_id] for prompt in prompts]
-        stop = stop_tokens if tokenizer.eos_token_id is None else (tokenizer.eos_token_id, *stop_tokens)
+        stop = (tokenizer.eos_token_id, *stop_tokens) if tokenizer.has_eos else stop_tokens
         # The model's vocabulary may be padded to a larger one.
         self.generation = Generation(model, starts, config, stop_tokens=stop, vocabulary=tokenizer.vocab_size)
         sequences = self.generation.sequences

@@ -1,5 +1,7 @@
 """Logit lens: the prediction of a GPT after each block."""
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
@@ -36,5 +38,5 @@ def logit_lens(
     """
     check_model(model)
     with eval_inference_mode(list(model.modules())):
-        streams = model.residual_streams(tokens, mask=mask)
-        return torch.stack([model.to_logits(*x, mask=mask, last_only=last_only, capped=capped) for x in streams])
+        to_logits = partial(model.to_logits, mask=mask, last_only=last_only, capped=capped)
+        return torch.stack([to_logits(stream) for stream in model.residual_streams(tokens, mask=mask)])

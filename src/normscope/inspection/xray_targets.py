@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from normscope.checks import check_seed
@@ -16,6 +15,8 @@ from normscope.data.packed_batches import validation_batches
 from normscope.errors import ConfigError, NormscopeError, WeightsError
 from normscope.inspection.user_function import call_function, check_call
 from normscope.interop.checkpoint import build_model
+from normscope.interop.files.safetensors_file import open_sharded
+from normscope.interop.formats import HUGGINGFACE
 from normscope.models.gpt import GPT
 from normscope.models.presets import preset
 from normscope.models.size import MAX_BLOCKS
@@ -104,9 +105,9 @@ def from_checkpoint(source: Source, seed: int) -> XrayTarget:
     try:
         model = build_model(source.read(source.path))
     except WeightsError as error:
-        is_damaged = isinstance(error.__cause__, SafetensorError)
-        if is_damaged or not source.path.is_dir() or not _has_safetensors(source.path):
-            raise  # transformers cannot read it either
+        if source.kind != HUGGINGFACE:
+            raise
+        open_sharded(source.path)  # raises for damaged or missing weights: transformers cannot read them either
         return _of_transformers(source.path, seed, error)
     return _on_random_tokens(str(source.path), model, seed)
 
@@ -199,11 +200,6 @@ def _class_of(transformers: Any, folder: Path) -> Any:
     except Exception:  # it cannot be imported here
         kind = None
     return kind if isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel) else transformers.AutoModel
-
-
-def _has_safetensors(folder: Path) -> bool:
-    """Whether there are weights that can be loaded without running code."""
-    return any(path.suffix == ".safetensors" for path in folder.iterdir())
 
 
 def _random_batch(model: Any, seed: int) -> dict[str, Tensor]:

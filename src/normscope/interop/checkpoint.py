@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from normscope.data.tokenizers import Tokenizer
 from normscope.errors import WeightsError
 from normscope.models.gpt import GPT, GPTConfig
+from normscope.models.size import check_model_size
 from normscope.runtime.devices import resolve_device
 
 
@@ -62,6 +63,7 @@ def model_from_weights(
         copy: copy every tensor, such as those of a memory-mapped file. Otherwise the model shares them, where it can.
     """
     target = resolve_device(device)
+    check_model_size(0, depth=config.depth, buffers=config.buffer_count())  # a few bytes can claim any context
     with torch.device("meta"):  # no initialization, and no memory
         model = GPT(config)
     wanted = model.state_dict()

@@ -23,10 +23,13 @@ def differing_fields(config: GPTConfig, other: GPTConfig) -> list[str]:
     """Return the names of the fields in which the models of two configs differ.
 
     >>> from normscope.models.presets import llama
-    >>> differing_fields(llama(), llama(hidden=2048, head_dim=64, dropout=0.1)), differing_fields(llama(), llama(window=8))
-    ([], ['window'])
+    >>> differing_fields(llama(), llama(hidden=2048, head_dim=64, dropout=0.1))
+    []
+    >>> differing_fields(llama(), llama(window=8))
+    ['window']
     """
-    a, b, found = _effects(config), _effects(other), []
+    found: list[str] = []
+    a, b = _effects(config), _effects(other)
     for name in a:
         if a[name] != b[name]:
             fields = _DERIVED.get(name, (name,))

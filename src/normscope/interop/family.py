@@ -47,8 +47,13 @@ class Family:
         return GPTConfig(**fields)
 
     def write_config(self, config: GPTConfig) -> dict[str, Any]:
-        """Return the contents of config.json, for a config that `closest` returns unchanged."""
+        """Return the contents of config.json, for a config that `closest` returns unchanged.
+
+        Ids of special tokens are the tokenizer's. The one for padding is null: the default of some families is outside
+        of a small vocabulary.
+        """
         written: dict[str, Any] = {"model_type": self.model_type, "architectures": [self.architecture]}
+        written["pad_token_id"] = None
         for setting in self.settings:
             written |= setting.write(config)
         return written

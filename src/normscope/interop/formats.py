@@ -22,6 +22,7 @@ from normscope.storage.files import open_regular
 from normscope.storage.json_files import read_json
 
 CONFIG_NAME = "config.json"
+HUGGINGFACE = "Hugging Face"
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def _is_nanochat(path: Path) -> bool:
 
 FORMATS = (
     Format("peft adapter", "a folder with adapter_config.json", is_peft, read_peft),
-    Format("Hugging Face", "a folder with config.json (with a model_type)", is_huggingface, read_huggingface),
+    Format(HUGGINGFACE, "a folder with config.json (with a model_type)", is_huggingface, read_huggingface),
     Format("nanoGPT", "nanoGPT's ckpt.pt (any name but model_N.pt), or the folder with it", _is_nanogpt, read_nanogpt),
     Format("nanochat", "nanochat's model_NNNNNN.pt, or the folder with them", _is_nanochat, read_nanochat),
     Format("GGUF", "a file that starts with GGUF", partial(starts_with, magic=b"GGUF"), read_gguf),

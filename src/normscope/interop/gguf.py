@@ -46,15 +46,15 @@ def read_gguf(path: str | Path) -> ExternalCheckpoint:
     if not isinstance(name, str) or name not in ARCHITECTURES:
         known = ", ".join(ARCHITECTURES)
         raise _problem(file, f"has the unsupported general.architecture {short_repr(name)}; supported are {known}")
-    architecture, tensors = ARCHITECTURES[name], _in_one_dtype(file.tensors)
-    metadata = {key.removeprefix(f"{name}."): value for key, value in file.metadata.items() if key.startswith(name)}
+    architecture, tensors, prefix = ARCHITECTURES[name], _in_one_dtype(file.tensors), f"{name}."
+    metadata = {key.removeprefix(prefix): value for key, value in file.metadata.items() if key.startswith(prefix)}
     try:
         config = _read_config(architecture, metadata, tensors)
         weights = architecture.weight_table.to_ours(config, _theirs(architecture, config, tensors))
         tokenizer = read_gguf_tokenizer(file.metadata)
     except KeyError as error:
         raise _problem(file, f"has no {name}.{error.args[0]} in its metadata") from error
-    except (NormscopeError, TypeError) as error:
+    except (NormscopeError, TypeError, ValueError, ArithmeticError, RuntimeError) as error:
         raise _problem(file, f"({name}) cannot be read: {error}") from error
     template = file.metadata.get("tokenizer.chat_template")
     return ExternalCheckpoint(
@@ -73,7 +73,7 @@ def _problem(file: GGUFFile, text: str) -> WeightsError:
 
 
 def _read_config(architecture: Architecture, metadata: Metadata, tensors: LazyTensors) -> GPTConfig:
-    _check_metadata(architecture, metadata)
+    _check_metadata(architecture, metadata, len(tensors))
     settings: dict[str, Any] = {"model_type": architecture.family}
     for key, name in architecture.names.items():
         if key in metadata:
@@ -90,7 +90,7 @@ def _read_config(architecture: Architecture, metadata: Metadata, tensors: LazyTe
     return families()[architecture.family].read_config(settings)
 
 
-def _check_metadata(architecture: Architecture, metadata: Metadata) -> None:
+def _check_metadata(architecture: Architecture, metadata: Metadata, tensor_count: int) -> None:
     known = architecture.names.keys() | architecture.handled | _HARMLESS
     for key, value in metadata.items():
         if key not in known and value not in (0, False, "", "none", []):
@@ -98,6 +98,8 @@ def _check_metadata(architecture: Architecture, metadata: Metadata) -> None:
     for key in ("embedding_length", "block_count", "attention.head_count"):
         if not isinstance(metadata[key], int) or metadata[key] < 1:  # the number of heads may be one per layer
             raise WeightsError(f"unsupported metadata {key}={short_repr(metadata[key])}: expected a positive integer")
+    if metadata["block_count"] > tensor_count:
+        raise WeightsError(f"unsupported metadata block_count={metadata['block_count']:,} with {tensor_count} tensors")
     size = head_dim(metadata)
     expected = {"attention.value_length": size}
     if not any("rotary" in name or "partial" in name for name in architecture.more(metadata)):
@@ -109,7 +111,8 @@ def _check_metadata(architecture: Architecture, metadata: Metadata) -> None:
 
 def _decimal(value: Any) -> Any:
     """The shortest decimal number that is the same in float32: 1e-05 instead of 9.999999747378752e-06."""
-    return float(str(np.float32(value))) if isinstance(value, float) else value
+    with np.errstate(over="ignore"):
+        return float(str(np.float32(value))) if isinstance(value, float) else value
 
 
 def _scaling(metadata: Metadata, tensors: LazyTensors) -> dict[str, Any] | None:

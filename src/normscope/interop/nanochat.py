@@ -198,4 +198,5 @@ def reverse_rotation(weight: Tensor, head_dim: int) -> Tensor:
     """
     signs = torch.ones(head_dim, dtype=weight.dtype, device=weight.device)
     signs[head_dim // 2 :] = -1
-    return (weight.unflatten(0, (-1, head_dim)) * signs[:, None]).flatten(0, 1)
+    turned: Tensor = (weight.unflatten(0, (-1, head_dim)) * signs[:, None]).flatten(0, 1)
+    return turned

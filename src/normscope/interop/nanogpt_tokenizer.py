@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from normscope.data.tokenizers import ByteTokenizer, CharacterTokenizer, Tokenizer, load_tokenizer
+from normscope.data.tokenizers import AlphabetTokenizer, ByteTokenizer, CharacterTokenizer, Tokenizer, load_tokenizer
 from normscope.errors import FileError, WeightsError
 from normscope.interop.files.pickle_file import read_pickle
 from normscope.storage.files import open_regular, read_limited
@@ -58,7 +58,7 @@ def _characters(path: Path) -> Tokenizer:
         return ByteTokenizer()
     if not all(isinstance(one, str) and len(one) == 1 for one in characters) or characters != sorted({*characters}):
         raise FileError(f"{path} does not list characters in Unicode order, as nanoGPT's prepare.py does\nfix: {_FIX}")
-    return CharacterTokenizer("".join(characters), has_eos=has_eos)
+    return CharacterTokenizer("".join(characters)) if has_eos else AlphabetTokenizer("".join(characters))
 
 
 def _byte_pairs(vocabulary: Path, merges: Path) -> Tokenizer:

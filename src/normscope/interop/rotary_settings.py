@@ -43,8 +43,8 @@ def rotary(
         local_base: the default of the base in layers with a window; None if all layers are alike.
     """
     local_name = "rope_local_base_freq"
-    names = ("rope_parameters", "rope_scaling", base_name, part_name, "original_max_position_embeddings")
-    names += () if local_base is None else (local_name,)
+    local = () if local_base is None else (local_name,)
+    names = ("rope_parameters", "rope_scaling", base_name, part_name, "original_max_position_embeddings", *local)
 
     def read(settings: Settings) -> dict[str, Any]:
         rope = _parameters(settings)

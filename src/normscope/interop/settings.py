@@ -1,7 +1,7 @@
 """The settings of a config.json in terms of the fields of `GPTConfig`, in both directions."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from normscope.blocks.norm import NormSpec
@@ -137,16 +137,13 @@ def capped(field: str, name: str, default: float | None) -> Setting:
     )
 
 
-def norm(name: str, default: float, *, qk_norm: NormSpec | None = None, **options: Any) -> Setting:
-    """The eps of all norms; `options` are fields of the `NormSpec` over the width, `qk_norm` is that of the heads."""
+def norm(name: str, default: float, spec: NormSpec, qk_norm: NormSpec | None = None) -> Setting:
+    """The eps of all norms: those over the width, and those of queries and keys."""
 
     def read(settings: Settings) -> dict[str, Any]:
         eps = value(settings, name, default)
-        found = {"norm": NormSpec("... [d]", eps=eps, **options)}
-        if qk_norm is not None:
-            own = {"statistic": qk_norm.statistic, "affine": qk_norm.affine, "bias": qk_norm.bias}
-            found["qk_norm"] = NormSpec(qk_norm.scope, eps=eps, **own)
-        return found
+        found = {"norm": replace(spec, eps=eps)}
+        return found if qk_norm is None else {**found, "qk_norm": replace(qk_norm, eps=eps)}
 
     def write(config: GPTConfig) -> dict[str, Any]:
         eps = config.norm.eps if isinstance(config.norm, NormSpec) else None

@@ -25,11 +25,13 @@ class Source(NamedTuple):
         name: their layer; `{i}` is the index of a block. Several of ours may be fused in one of theirs.
         fused: how: the "rows" of one layer after those of another, or for each of the "heads" in turn.
         adds_one: whether the gain is stored as its difference from one.
+        turns_back: whether theirs are queries or keys that are rotated by the negative angle.
     """
 
     name: str
     fused: Literal["rows", "heads"] | None = None
     adds_one: bool = False
+    turns_back: bool = False
 
 
 class _Group(NamedTuple):
@@ -99,9 +101,9 @@ class WeightTable:
         places = {own: (name, group) for name, group in groups.items() for own in group.ours}
         specs = {}
         for own, (name, group) in places.items():
-            dtype = found[name].dtype
-            wide = torch.promote_types(dtype, torch.float32)
-            specs[own] = TensorSpec(group.ours[own], wide if group.source.adds_one else dtype)
+            stored = found[name].dtype
+            converted = torch.promote_types(stored, torch.float32) if group.source.adds_one else stored
+            specs[own] = TensorSpec(group.ours[own], converted)
         return LazyTensors(specs, lambda own: _to_ours(own, theirs[places[own][0]], places[own][1], config))
 
     def to_theirs(self, config: GPTConfig, ours: Mapping[str, Tensor]) -> LazyTensors:
@@ -125,12 +127,13 @@ class WeightTable:
         return found
 
     def _groups(self, config: GPTConfig) -> dict[str, _Group]:
-        """The tensors of theirs by name, in the order of ours."""
+        """The tensors of theirs by name. Fused layers are in the order of the table."""
         groups: dict[str, _Group] = {}
-        for name, shape in parameter_shapes(config).items():
+        order = list(self.layers)
+        for name, shape in sorted(parameter_shapes(config).items(), key=lambda item: order.index(_pattern(item[0]))):
             layer, _, part = name.rpartition(".")
             block = re.match(r"blocks\.(\d+)\.", layer)
-            found = self.layers[re.sub(r"^blocks\.\d+\.", "blocks.{i}.", layer)]
+            found = self.layers[_pattern(name)]
             source = found if isinstance(found, Source) else Source(found)
             their_name = f"{source.name}.{part}".format(i=block and block[1])
             transposed = self.transposes and block is not None and len(shape) == 2
@@ -139,16 +142,21 @@ class WeightTable:
 
     def _refuse_unused(self, config: GPTConfig, groups: Mapping[str, _Group], theirs: Mapping[str, Tensor]) -> None:
         unused = [name for name in theirs if name not in groups and not re.fullmatch(self.ignored, name)]
-        head = self.layers["head"]
-        if config.tied_head and unused == [f"{head}.weight"]:  # a tied head, saved twice
+        head = f"{self.layers['head']}.weight"
+        if config.tied_head and head in unused:
             table = next(name for name, group in groups.items() if "embedding.weight" in group.ours)
-            if torch.equal(theirs[unused[0]], theirs[table]):
-                return
+            if torch.equal(theirs[head], theirs[table]):  # a tied head, saved twice
+                unused.remove(head)
         if unused:
             raise WeightsError(
                 f"weights not used by the model in config.json ({len(unused)}): {', '.join(unused[:4])}"
                 f"{', ...' * (len(unused) > 4)}\nfix: use config.json and weights of the same model"
             )
+
+
+def _pattern(name: str) -> str:
+    """Our layer of a parameter, with `{i}` for the index of its block."""
+    return re.sub(r"^blocks\.\d+\.", "blocks.{i}.", name.rpartition(".")[0])
 
 
 @lru_cache(maxsize=4)
@@ -178,6 +186,8 @@ def _to_ours(name: str, tensor: Tensor, group: _Group, config: GPTConfig) -> Ten
         tensor = tensor.unflatten(0, (config.heads, len(rows), -1))[:, index].flatten(0, 1)
     if group.source.adds_one:
         tensor = tensor.to(torch.promote_types(tensor.dtype, torch.float32)) + 1
+    if group.source.turns_back:
+        tensor = _turned_back(tensor, config)
     order = _rotary_order(name, config)
     return tensor if order is None else _reorder(tensor, order)
 
@@ -194,6 +204,8 @@ def _to_theirs(parts: Sequence[Tensor], group: _Group, config: GPTConfig) -> Ten
         tensor = torch.stack([part.unflatten(0, (config.heads, -1)) for part in restored], dim=1).flatten(0, 2)
     if group.source.adds_one:
         tensor = tensor - 1
+    if group.source.turns_back:
+        tensor = _turned_back(tensor, config)
     return tensor.t() if group.transposed else tensor
 
 
@@ -211,6 +223,13 @@ def _rotary_order(name: str, config: GPTConfig) -> Tensor | None:
     return torch.cat((turned[0], rest[0], turned[1], rest[1]))
 
 
+def _turned_back(tensor: Tensor, config: GPTConfig) -> Tensor:
+    """Negate the second half of each head: then a rotation by the negative angle gives the same attention."""
+    halves = tensor.unflatten(0, (-1, 2, config.head_sizes[2] // 2))
+    return torch.stack((halves[:, 0], -halves[:, 1]), dim=1).reshape(tensor.shape)
+
+
 def _reorder(tensor: Tensor, order: Tensor) -> Tensor:
     """Reorder the rows of each head."""
-    return tensor.unflatten(0, (-1, len(order)))[:, order.to(tensor.device)].flatten(0, 1)
+    reordered: Tensor = tensor.unflatten(0, (-1, len(order)))[:, order.to(tensor.device)].flatten(0, 1)
+    return reordered

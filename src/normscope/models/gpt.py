@@ -10,16 +10,14 @@ Options of the config, in which the presets differ:
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from normscope.blocks.attention import Attention
-from normscope.blocks.block import Block, BlockConfig, check_pattern, final_norm
-from normscope.blocks.cache import KVCache, StartPosition, max_start, position_ids
+from normscope.blocks.block import Block, final_norm
+from normscope.blocks.cache import KVCache, Positions, StartPosition, max_start, position_ids
 from normscope.blocks.checks import check_mask, check_same_device, check_tokens, unknown_token
 from normscope.blocks.documents import Documents
 from normscope.blocks.fused_norms import has_hooks
@@ -27,122 +25,17 @@ from normscope.blocks.initialization import Role
 from normscope.blocks.linear import Embedding, Linear
 from normscope.blocks.mix import Mix, interpolate
 from normscope.blocks.norm.norm_spec import as_norm, build_norm
-from normscope.blocks.rotary import Frequencies, check_rotary, rotary_for_layers
-from normscope.blocks.rotary_scaling import RotaryScaling
+from normscope.blocks.rotary import rotary_for_layers
 from normscope.blocks.smear import Smear
 from normscope.blocks.torch_tools import BaseModule, is_fx_proxy
-from normscope.checks import check_config, check_flags, check_positive_int, check_positive_number, short_repr
+from normscope.checks import check_config, check_positive_int
 from normscope.errors import CacheError, ConfigError, ShapeError
-from normscope.models.size import MAX_BLOCKS, check_model_size, count_block_parameters, count_norm_parameters
+from normscope.models.gpt_config import GPTConfig as GPTConfig
+from normscope.ops import half_weights
 from normscope.ops.cross_entropy import IGNORE_INDEX, cap_logits, cross_entropy
 from normscope.ops.linear_cross_entropy import is_worthwhile, linear_cross_entropy
 from normscope.render.formatting import format_bytes
 from normscope.runtime.memory import available_memory
-
-Positions = Literal["learned", "rotary", "none"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class GPTConfig(BlockConfig):
-    """Configuration of a `GPT`.
-
-    Args:
-        vocab_size: number of tokens in the vocabulary.
-        context: maximum sequence length.
-        positions: position embedding: "learned", "rotary" or "none".
-        rotary_base: base of the rotary frequencies.
-        rotary_dim, rotary_scaling: see `Rotary`.
-        rotary_pattern: which layers have rotary embeddings: "R" (rotary) or "N" (none), one letter for each layer and
-            repeated from the start.
-        local_rotary_base: base in the layers with a window, whose frequencies are not scaled; None to treat all layers
-            alike.
-        embedding_scale: factor of the token embedding.
-        embedding_norm: whether to apply a norm after the embedding.
-        smear: whether to add a gated fraction of the previous token's embedding to each token's; see `Smear`.
-        embedding_mix: whether each block starts from a learned mix of the stream and the embedding, a x + b x0.
-        value_embeddings: whether every second block, the last included, adds a gated embedding of each token to its
-            values; see `Attention`.
-        backout: whether a learned fraction of the stream after the middle block is subtracted before the final norm.
-        tied_head: whether the output head shares the weights of the embedding.
-        logit_cap: soft cap of the logits, cap * tanh(logits / cap); None for no cap.
-
-    The other fields are those of `BlockConfig`.
-    """
-
-    vocab_size: int
-    context: int
-    positions: Positions = "rotary"
-    rotary_base: float = 10000.0
-    rotary_dim: int | None = None
-    rotary_scaling: RotaryScaling | None = None
-    rotary_pattern: str = "R"
-    local_rotary_base: float | None = None
-    embedding_scale: float = 1.0
-    embedding_norm: bool = False
-    smear: bool = False
-    embedding_mix: bool = False
-    value_embeddings: bool = False
-    backout: bool = False
-    tied_head: bool = False
-    logit_cap: float | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive_int(vocab_size=self.vocab_size, context=self.context)
-        names = ("embedding_norm", "smear", "embedding_mix", "value_embeddings", "backout", "tied_head")
-        check_flags(**{name: getattr(self, name) for name in names})
-        if not isinstance(self.positions, str) or self.positions not in get_args(Positions):
-            raise ConfigError(f"positions={short_repr(self.positions)}: choose one of {', '.join(get_args(Positions))}")
-        check_pattern("rotary_pattern", self.rotary_pattern, "RN")
-        if self.positions == "rotary":
-            check_rotary(self.head_sizes[2], self.context, self.rotary_base, self.rotary_dim)
-        if self.rotary_scaling is not None:
-            check_config(self.rotary_scaling, RotaryScaling, "rotary_scaling")
-        check_positive_number(embedding_scale=self.embedding_scale)
-        for name in ("logit_cap", "local_rotary_base"):
-            if getattr(self, name) is not None:
-                check_positive_number(**{name: getattr(self, name)})
-        if not self.causal:
-            raise ConfigError("a GPT predicts the next token, so it is causal; for causal=False use an Encoder")
-
-    def parameter_count(self) -> int:
-        """Return the number of parameters, without building the model; tied weights count once.
-
-        >>> GPTConfig(vocab_size=10, context=8, width=4, heads=2, norm=None).parameter_count()
-        272
-        """
-        tables = self.vocab_size * (1 if self.tied_head else 2) + (self.context if self.positions == "learned" else 0)
-        own_norm = count_norm_parameters(self.norm, (self.width,)) if self.embedding_norm else 0
-        smear = min(Smear.gate_features, self.width) + 1 if self.smear else 0
-        scales = 2 * self.depth * self.embedding_mix + self.backout
-        _, kv_heads, head_dim = self.head_sizes
-        gate = min(Attention.gate_features, self.width)
-        values = kv_heads * (self.vocab_size * head_dim + gate) * len(self.value_layers)
-        return count_block_parameters(self) + tables * self.width + own_norm + smear + scales + values
-
-    @property
-    def value_layers(self) -> range:
-        """The blocks with value embeddings: every second one, the last included."""
-        return range((self.depth - 1) % 2, self.depth, 2) if self.value_embeddings else range(0)
-
-    def buffer_count(self) -> int:
-        """Return the number of elements of the rotary tables."""
-        return len({*self.rotary_of_layers(min(self.depth, MAX_BLOCKS))} - {None}) * self.context * self.head_sizes[2]
-
-    def rotary_of_layers(self, layers: int | None = None) -> list[Frequencies | None]:
-        """The frequencies of the rotary embedding of the first layers (default: all); None for layers without."""
-        return [self._rotary_of(layer) for layer in range(self.depth if layers is None else layers)]
-
-    def _rotary_of(self, layer: int) -> Frequencies | None:
-        if self.positions != "rotary" or self.rotary_pattern[layer % len(self.rotary_pattern)] == "N":
-            return None
-        if self.local_rotary_base is not None and self.window_of(layer) is not None:
-            return Frequencies(self.local_rotary_base)
-        return Frequencies(self.rotary_base, self.rotary_scaling)
-
-    def check_size(self) -> None:
-        """Raise an error if the model is too large to be built."""
-        check_model_size(self.parameter_count(), depth=self.depth, buffers=self.buffer_count())
 
 
 class ResidualStream(NamedTuple):
@@ -253,14 +146,7 @@ class GPT(BaseModule):
             options = {"positions": positions, "last_only": last_only, "capped": capped}
             return self._fx_call(tokens, mask=mask, cache=cache, **options)
         stream = self._last_stream(tokens, mask, cache, positions)
-        return self.to_logits(*stream, mask=mask, last_only=last_only, capped=capped)
-
-    def _last_stream(
-        self, tokens: Tensor, mask: Tensor | None, cache: KVCache | None, positions: Tensor | None
-    ) -> ResidualStream:
-        for stream in self.residual_streams(tokens, mask=mask, cache=cache, positions=positions):
-            last = stream
-        return last
+        return self.to_logits(stream, mask=mask, last_only=last_only, capped=capped)
 
     def residual_streams(
         self,
@@ -282,9 +168,10 @@ class GPT(BaseModule):
         embedding, middle = x if self.config.embedding_mix else None, None
         yield ResidualStream(x, middle)
         for i, block in enumerate(self.blocks):
+            assert isinstance(block, Block)
             if embedding is not None:
                 x = self.embedding_mixes[i](x, embedding)
-            values = self.value_embeddings[str(i)](tokens) if i in self.config.value_layers else None
+            values = self.value_embeddings[str(i)](tokens).to(x.dtype) if i in self.config.value_layers else None
             if run_block is None:
                 layer_cache = None if cache is None else cache.layers[i]
                 x = block(x, mask=mask, cache=layer_cache, values=values, documents=documents)
@@ -293,6 +180,13 @@ class GPT(BaseModule):
             if self.backout is not None and i == len(self.blocks) // 2:
                 middle = x
             yield ResidualStream(x, middle)
+
+    def _last_stream(
+        self, tokens: Tensor, mask: Tensor | None, cache: KVCache | None, positions: Tensor | None
+    ) -> ResidualStream:
+        for stream in self.residual_streams(tokens, mask=mask, cache=cache, positions=positions):
+            last = stream
+        return last
 
     def embed(
         self,
@@ -304,60 +198,68 @@ class GPT(BaseModule):
     ) -> Tensor:
         """Return the residual stream before the first block, (b, s, width); arguments as in `forward`."""
         start = self._check(tokens, mask, cache)
-        x = self._embed(tokens, start, mask, positions)
+        x = self._embed(tokens, start if positions is None else positions, mask)
         if self.smear is None:
             return x
         before = torch.zeros_like(x[:, :1])
         if cache is not None:
             cache.keep(tokens)
             before = self._last_embedding(cache)
-        previous = torch.cat((before, x[:, :-1] if mask is None else x[:, :-1].where(mask[:, :-1, None], 0.0)), dim=1)
+        previous = torch.cat((before, x[:, :-1]), dim=1)
+        if mask is not None:
+            previous = previous.where(F.pad(mask[:, :-1], (1, 0))[..., None], 0.0)
         if positions is not None:
-            previous = previous.where((positions > 0)[..., None], 0.0)
+            previous = previous.masked_fill((positions == 0)[..., None], 0.0)
         smeared: Tensor = self.smear(x, previous)
         return smeared
 
     def _last_embedding(self, cache: KVCache) -> Tensor:
         """Return the embedding of the last cached token of each row, (b, 1, width); zeros for an empty row."""
-        places = tuple(max(0, length - 1) for length in cache.lengths)
-        x = self._embed(cache.last_token(), places, None)
-        empty = torch.tensor([length == 0 for length in cache.lengths], device=x.device)
-        return x.masked_fill(empty[:, None, None], 0.0)
+        tokens = cache.last_token()
+        lengths = torch.tensor(cache.lengths, device=tokens.device)[:, None]
+        return self._embed(tokens, (lengths - 1).clamp(min=0), None).masked_fill((lengths == 0)[..., None], 0.0)
 
-    def _embed(
-        self, tokens: Tensor, start: StartPosition, mask: Tensor | None, positions: Tensor | None = None
-    ) -> Tensor:
+    def _embed(self, tokens: Tensor, start: Positions, mask: Tensor | None) -> Tensor:
         """Return the embedding of each token by itself."""
         x = self.embedding(tokens)  # b s d
+        stored, x = x.dtype, x.to(self._activation_dtype)
         if self.config.embedding_scale != 1:
             # Rounded to the dtype of the weights, as Gemma's is.
-            x = x * torch.full((), self.config.embedding_scale, dtype=x.dtype, device=x.device)
+            x = x * torch.full((), self.config.embedding_scale, dtype=stored, device=x.device)
         if self.position is not None:
-            places = position_ids(start, tokens.shape[1], tokens.device) if positions is None else positions
+            places = start if isinstance(start, Tensor) else position_ids(start, tokens.shape[1], tokens.device)
             x = x + self.position(places)
         normed: Tensor = self.embedding_norm(self.dropout(x), mask=mask)
         return normed
 
     def to_logits(
-        self,
-        x: Tensor,
-        middle: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-        last_only: bool = False,
-        capped: bool = True,
+        self, stream: ResidualStream, *, mask: Tensor | None = None, last_only: bool = False, capped: bool = True
     ) -> Tensor:
-        """Apply the final norm and the head to a `ResidualStream`; arguments as in `forward`."""
-        x = self._normalize_last(x, middle, mask)  # on all tokens, because the norm may share statistics along s
+        """Apply the final norm and the head to the residual stream; arguments as in `forward`."""
+        x = self._normalize(stream, mask)  # of all tokens, because the norm may share statistics along s
         x = x[:, -1:] if last_only else x
-        logits: Tensor = F.linear(x, self.embedding.weight) if self.head is None else self.head(x)
+        logits: Tensor = self._tied_head(x) if self.head is None else self.head(x)
         return cap_logits(logits, self.config.logit_cap) if capped else logits
 
-    def _normalize_last(self, x: Tensor, middle: Tensor | None, mask: Tensor | None) -> Tensor:
-        if middle is not None and self.backout is not None:
-            x = self.backout(x, middle)
+    def _normalize(self, stream: ResidualStream, mask: Tensor | None) -> Tensor:
+        """Return what the head reads."""
+        x = stream.x
+        if self.backout is not None and stream.middle is not None:
+            x = self.backout(x, stream.middle)
         normed: Tensor = self.final_norm(x, mask=mask)
         return normed
+
+    def _tied_head(self, x: Tensor) -> Tensor:
+        weight = self.embedding.weight
+        if x.dtype == torch.float32 and half_weights.is_stored_in_half(weight):
+            return half_weights.linear(x, weight)
+        return F.linear(x, weight)
+
+    @property
+    def _activation_dtype(self) -> torch.dtype:
+        """The dtype of the residual stream and of the KV cache."""
+        weight = self.embedding.weight
+        return torch.float32 if half_weights.is_stored_in_half(weight) else weight.dtype
 
     def loss(
         self, tokens: Tensor, targets: Tensor, positions: Tensor | None = None, *, mask: Tensor | None = None
@@ -376,7 +278,7 @@ class GPT(BaseModule):
         cap, labels = self.config.logit_cap, targets.flatten().long()
         try:
             if self._computes_loss_in_chunks(tokens):
-                x = self._normalize_last(*self._last_stream(tokens, mask, None, positions), mask)
+                x = self._normalize(self._last_stream(tokens, mask, None, positions), mask)
                 return linear_cross_entropy(x.flatten(0, 1), self._head_weight, labels, cap)
             options = {} if positions is None else {"positions": positions}
             logits = self(tokens, mask=mask, **options, **({} if cap is None else {"capped": False}))
@@ -391,6 +293,7 @@ class GPT(BaseModule):
     def _computes_loss_in_chunks(self, tokens: Tensor) -> bool:
         """Whether the loss need not have all logits in memory: they are many, and nobody else sees them."""
         is_plain = self.head is None or (type(self.head) is Linear and not has_hooks(self.head))
+        is_plain = is_plain and self._head_weight.dtype == self._activation_dtype  # not stored in half precision
         return is_plain and not has_hooks(self) and is_worthwhile(tokens[..., None], self._head_weight)
 
     def new_cache(self, batch: int, capacity: int | None = None) -> KVCache:
@@ -399,8 +302,8 @@ class GPT(BaseModule):
         check_positive_int(batch=batch, capacity=capacity)
         if capacity > self.config.context:
             raise CacheError(f"capacity={capacity} exceeds the model's context of {self.config.context} tokens")
-        weight = self.embedding.weight
-        needed = 2 * self.config.depth * batch * self.kv_heads * capacity * self.head_dim * weight.element_size()
+        weight, dtype = self.embedding.weight, self._activation_dtype
+        needed = 2 * self.config.depth * batch * self.kv_heads * capacity * self.head_dim * dtype.itemsize
         is_large = weight.device.type == "cpu" and needed > 2**28
         free = available_memory() if is_large else None
         if free is not None and needed > free:
@@ -409,7 +312,7 @@ class GPT(BaseModule):
                 f"{format_bytes(free)} are free\nfix: use fewer sequences, or a smaller capacity"
             )
         sizes = self.config.depth, batch, self.kv_heads, capacity, self.head_dim
-        return KVCache(*sizes, weight.detach(), keeps_tokens=self.config.smear)
+        return KVCache(*sizes, weight.new_empty(0, dtype=dtype), keeps_tokens=self.config.smear)
 
     @property
     def cacheable(self) -> bool:
@@ -439,8 +342,8 @@ class GPT(BaseModule):
             raise ConfigError("positions of documents cannot be combined with a mask or a cache\nfix: pass only one")
         if across := [*self._norms_across_tokens, *self._stateful_norms]:
             raise ConfigError(
-                f"the norm {across[0]!r} shares statistics between tokens, so documents in one row would leak into each "
-                f"other\nfix: use a norm over the width, such as rms"
+                f"the norm {across[0]!r} shares statistics between tokens, so documents in one row would leak into "
+                f"each other\nfix: use a norm over the width, such as rms"
             )
         return Documents.at(positions, tokens.shape)
 

@@ -13,6 +13,8 @@ WIRINGS = {
     "single": "once per block",
 }
 
+_PARTS = ("smear", "embedding_mix", "value_embeddings", "backout")
+
 
 def describe_model(settings: Mapping[str, Any]) -> str:
     """Summarize the settings of a GPT, as stored in config.json; missing fields are skipped.
@@ -35,6 +37,7 @@ def describe_model(settings: Mapping[str, Any]) -> str:
         settings.get("activation"),
         "no positions" if positions == "none" else positions,
         "QK-norm" if settings.get("qk_norm") else None,
+        *(name.replace("_", " ") for name in _PARTS if settings.get(name)),
     ]
     return ", ".join(str(part) for part in parts if part)
 

@@ -112,6 +112,8 @@ def need_tokenizer(checkpoint: ExternalCheckpoint) -> Tokenizer:
             f"{checkpoint.path} ({checkpoint.format}) has no tokenizer\n"
             f"fix: copy the tokenizer.json of the model beside its weights"
         )
+    if checkpoint.tokenizer.chat_template is None:
+        checkpoint.tokenizer.chat_template = checkpoint.chat_template
     return checkpoint.tokenizer
 
 

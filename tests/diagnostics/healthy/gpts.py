@@ -16,8 +16,8 @@ def gpt(name: str, seed: int, **overrides: Any) -> GPT:
 
 
 _BY_DEFAULT = (
-    "nanochat_at_init", "llama_post_wiring_trained", "gpt2_sandwich_wiring", "gpt2_parallel_wiring",
-    "gpt2_single_wiring", "llama_with_groupnorm", "gpt2_with_powernorm", "gpt2_without_biases",
+    "nanochat_at_init", "nanochat-2026-07_at_init", "llama_post_wiring_trained", "gpt2_sandwich_wiring",
+    "gpt2_parallel_wiring", "gpt2_single_wiring", "llama_with_groupnorm", "gpt2_with_powernorm", "gpt2_without_biases",
     "shallow_llama_without_residuals",
 )  # fmt: skip
 """What the default suite includes: each wiring, norm and preset once, one of them after some training."""
@@ -32,7 +32,7 @@ def _register(name: str, preset_name: str, after: int, **overrides: Any) -> None
     healthy((0, 1), quick=name in _BY_DEFAULT)(make)
 
 
-for _preset in ("gpt2", "nanochat", "llama"):
+for _preset in ("gpt2", "nanochat", "nanochat-2026-07", "llama"):
     _register(f"{_preset}_at_init", _preset, 0)
     _register(f"{_preset}_trained", _preset, 50)
 for _wiring in ("post", "sandwich", "parallel", "single"):

@@ -68,6 +68,12 @@ def test_data_without_alignment_is_read(tmp_path: Path) -> None:
     assert tensor.data_ptr() % 4 == 0
 
 
+def test_bytes_that_are_no_bools_become_bools(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(safetensors_bytes({"a": entry("BOOL", [3], [0, 3])}, b"\0\1\2"))
+    assert open_safetensors(path)["a"].view(torch.uint8).tolist() == [0, 1, 1]
+
+
 def test_a_changed_tensor_does_not_change_the_file(tmp_path: Path) -> None:
     path = tmp_path / "a.safetensors"
     save_file({"a": torch.ones(3)}, path)
@@ -135,6 +141,14 @@ def test_an_index_that_lies_is_refused(tmp_path: Path, changes: dict[str, str], 
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
     with pytest.raises(WeightsError, match=message):
         open_sharded(folder)
+
+
+def test_a_hostile_index_is_refused(tmp_path: Path) -> None:
+    index = tmp_path / "model.safetensors.index.json"
+    sparse(index, 10 * 2**30, b"{")
+    assert "more than the limit" in refusal(lambda path: open_sharded(path.parent), index, most_bytes=MIB)
+    index.write_bytes(b'{"a":' + b"[" * 10_000)
+    assert "nested more than 64 levels" in refusal(lambda path: open_sharded(path.parent), index, most_bytes=4 * MIB)
 
 
 def test_two_files_with_one_name_are_refused(tmp_path: Path) -> None:

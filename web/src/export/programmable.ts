@@ -17,6 +17,7 @@ interface Generated {
 
 export function programmable({ model, tokenizer }: Loaded) {
   return {
+    facts: () => ({ context: model.config.context, vocab_size: tokenizer.vocabSize, eos_token_id: tokenizer.eos }),
     encode: (text: string): number[] => tokenizer.encode(text),
     decode: (tokens: number[]): string => {
       const stream = new DecodeStream(tokenizer);

@@ -3,9 +3,9 @@
 from normscope.errors import NormscopeError
 
 
-class RuntimeUnavailable(NormscopeError, ImportError):
+class RuntimeMissingError(NormscopeError, ImportError):
     """A tool that would run a model is not installed."""
 
 
-class RuntimeFailure(NormscopeError, RuntimeError):
+class RuntimeRefusalError(NormscopeError, RuntimeError):
     """A tool refused a model, or ended."""

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from normscope.comparing.runtime import FloatArray
-from normscope.comparing.runtimes import RuntimeFailure, RuntimeUnavailable
+from normscope.comparing.runtimes import RuntimeMissingError, RuntimeRefusalError
 
 _ANSWER_SECONDS = 600
 
@@ -28,18 +28,18 @@ class LlamaCppRuntime:
         context: longest sequence.
         vocab_size: number of tokens.
         precision: format of the weights, such as "q8_0".
-        eos_token_id: the end-of-text token.
+        stop_token_id: a token without text, such as the end-of-text token.
     """
 
     has_tokenizer = True
 
-    def __init__(self, path: Path, *, context: int, vocab_size: int, precision: str, eos_token_id: int) -> None:
+    def __init__(self, path: Path, *, context: int, vocab_size: int, precision: str, stop_token_id: int) -> None:
         try:
             version = importlib.metadata.version("xllamacpp")
         except importlib.metadata.PackageNotFoundError:
-            raise RuntimeUnavailable("llama.cpp is not installed\nfix: pip install 'normscope[export]'") from None
+            raise RuntimeMissingError("llama.cpp is not installed\nfix: pip install 'normscope[export]'") from None
         self.name, self.context, self.vocab_size = f"llama.cpp (xllamacpp {version})", context, vocab_size
-        self.precision, self.eos_token_id = precision, eos_token_id
+        self.precision, self._stop_token_id = precision, stop_token_id
         self._key = secrets.token_hex(16)
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  # closed by close()
         command = [sys.executable, "-P", str(Path(__file__).with_name("llama_cpp_server.py"))]
@@ -54,8 +54,9 @@ class LlamaCppRuntime:
         address = self._process.stdout.readline().strip()
         if not address:
             self.close()
-            raise RuntimeFailure(f"llama.cpp cannot load it: {self._reason}")
+            raise RuntimeRefusalError(f"llama.cpp cannot load it: {self._reason}")
         self._address = urlsplit(address).netloc
+        self.eos_token_id = self._end_of_text()
 
     def close(self) -> None:
         if self._process.stdin is not None:
@@ -102,7 +103,7 @@ class LlamaCppRuntime:
             cache_prompt=True,
             # The probabilities are those before the bias. The sampled token must not be a part of a character, or the
             # server waits for the rest and reports nothing.
-            logit_bias=[[self.eos_token_id, 1e9]],
+            logit_bias=[[self._stop_token_id, 1e9]],
             temperature=0,
         )
         found = np.full(self.vocab_size, np.nan, np.float32)
@@ -110,18 +111,29 @@ class LlamaCppRuntime:
             found[one["id"]] = one["logprob"]
         return found
 
+    def _end_of_text(self) -> int | None:
+        """The token that it stops at: its properties have only its name."""
+        name = self._request("GET", "/props", {})["eos_token"]
+        if not name:
+            return None
+        found = self._post("/tokenize", content=name, add_special=False, parse_special=True)["tokens"]
+        return found[0] if len(found) == 1 else None
+
     def _post(self, path: str, **content: Any) -> Any:
+        return self._request("POST", path, content)
+
+    def _request(self, method: str, path: str, content: Mapping[str, Any]) -> Any:
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self._key}"}
         # A connection for each request: on a kept one the server waits 40 ms for an acknowledgement, each time.
         connection = http.client.HTTPConnection(self._address, timeout=_ANSWER_SECONDS)
         try:
-            connection.request("POST", path, json.dumps(content), headers)
+            connection.request(method, path, json.dumps(content), headers)
             response = connection.getresponse()
             answer = json.loads(response.read())
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise RuntimeFailure(f"llama.cpp does not answer: {error or type(error).__name__}") from error
+            raise RuntimeRefusalError(f"llama.cpp does not answer: {error or type(error).__name__}") from error
         finally:
             connection.close()
         if response.status != 200:
-            raise RuntimeFailure(f"llama.cpp cannot answer {path}: {answer['error']['message']}")
+            raise RuntimeRefusalError(f"llama.cpp cannot answer {path}: {answer['error']['message']}")
         return answer

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from normscope.comparing.runtime import FloatArray
-from normscope.comparing.runtimes import RuntimeFailure
+from normscope.comparing.runtimes import RuntimeRefusalError
 
 CHECKOUT = "NORMSCOPE_NANOGPT"
 """Environment variable that names a folder with nanoGPT's model.py. Its code is run."""
@@ -28,12 +28,12 @@ class NanoGPTRuntime:
 
     precision = "float32"
 
-    def __init__(self, folder: Path, *, eos_token_id: int) -> None:
+    def __init__(self, folder: Path, *, eos_token_id: int | None) -> None:
         try:
             content = torch.load(folder / "ckpt.pt", map_location="cpu", weights_only=True)  # refuses anything but data
             self.arguments, self.weights = content["model_args"], content["model"]
         except Exception as error:
-            raise RuntimeFailure(f"ckpt.pt is not a checkpoint: {error}") from error
+            raise RuntimeRefusalError(f"ckpt.pt is not a checkpoint: {error}") from error
         self.context, self.vocab_size = int(self.arguments["block_size"]), int(self.arguments["vocab_size"])
         self.eos_token_id = eos_token_id
         checkout = os.environ.get(CHECKOUT)
@@ -49,10 +49,9 @@ class NanoGPTRuntime:
     def logits(self, tokens: Sequence[int]) -> FloatArray:
         ids = torch.tensor([list(tokens)])
         with torch.inference_mode():
-            if self._model is None:
-                found = _forward(self.weights, self.arguments, ids)
-            else:
-                found = self._model(ids, ids)[0]  # with targets it returns the logits of all positions
+            # With targets, nanoGPT returns the logits of all positions.
+            theirs = None if self._model is None else self._model(ids, ids)[0]
+            found: Tensor = _forward(self.weights, self.arguments, ids) if theirs is None else theirs
         array: FloatArray = found[0].float().numpy()
         return array
 
@@ -76,14 +75,14 @@ class _PlainUnpickler(pickle.Unpickler):
     """Reads dicts, strings and numbers only."""
 
     def find_class(self, module: str, name: str) -> Any:
-        raise RuntimeFailure(f"meta.pkl asks for {module}.{name}, which is not data")
+        raise RuntimeRefusalError(f"meta.pkl asks for {module}.{name}, which is not data")
 
 
 def _theirs(checkout: Path, arguments: Mapping[str, Any], weights: Mapping[str, Tensor]) -> Any:
     """nanoGPT's own model with these weights; all names and shapes must fit."""
     spec = importlib.util.spec_from_file_location("nanogpt_model", checkout / "model.py")
     if spec is None or spec.loader is None or not (checkout / "model.py").is_file():
-        raise RuntimeFailure(f"{CHECKOUT}={checkout} has no model.py\nfix: name a checkout of nanoGPT")
+        raise RuntimeRefusalError(f"{CHECKOUT}={checkout} has no model.py\nfix: name a checkout of nanoGPT")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     model = module.GPT(module.GPTConfig(**arguments))
@@ -91,7 +90,7 @@ def _theirs(checkout: Path, arguments: Mapping[str, Any], weights: Mapping[str, 
     missing, unexpected = model.load_state_dict(weights, strict=False)
     wrong = [name for name in (*missing, *unexpected) if not name.endswith(".attn.bias")]
     if wrong:
-        raise RuntimeFailure(f"nanoGPT's model does not fit the checkpoint: {', '.join(wrong[:4])}")
+        raise RuntimeRefusalError(f"nanoGPT's model does not fit the checkpoint: {', '.join(wrong[:4])}")
     return model.eval()
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from normscope.comparing.runtime import FloatArray
-from normscope.comparing.runtimes import RuntimeFailure, RuntimeUnavailable
+from normscope.comparing.runtimes import RuntimeMissingError, RuntimeRefusalError
 from normscope.comparing.runtimes.library_codec import LibraryCodec
 
 
@@ -19,9 +19,9 @@ class OnnxRuntime:
 
     def __init__(self, folder: Path) -> None:
         try:
-            import onnxruntime
+            import onnxruntime  # type: ignore[import-untyped]
         except ImportError:
-            raise RuntimeUnavailable("onnxruntime is not installed\nfix: pip install 'normscope[export]'") from None
+            raise RuntimeMissingError("onnxruntime is not installed\nfix: pip install 'normscope[export]'") from None
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
         try:
@@ -29,10 +29,11 @@ class OnnxRuntime:
                 str(folder / "model.onnx"), options, providers=["CPUExecutionProvider"]
             )
         except Exception as error:  # it raises errors of every kind
-            raise RuntimeFailure(f"onnxruntime cannot load it: {error}") from error
+            raise RuntimeRefusalError(f"onnxruntime cannot load it: {error}") from error
         self.name = f"onnxruntime {onnxruntime.__version__}"
         facts = self.session.get_modelmeta().custom_metadata_map
-        self.context, self.eos_token_id = int(facts["context"]), int(facts["eos_token_id"])
+        self.context, eos = int(facts["context"]), facts.get("eos_token_id")
+        self.eos_token_id = None if eos is None else int(eos)
         self.caches = [one for one in self.session.get_inputs() if one.name.startswith("past_key_values.")]
         self.vocab_size = int(self.session.get_outputs()[0].shape[-1])
         codec = LibraryCodec(folder / "tokenizer.json")

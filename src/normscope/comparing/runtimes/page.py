@@ -10,31 +10,23 @@ from typing import Any
 import numpy as np
 
 from normscope.comparing.runtime import FloatArray
-from normscope.comparing.runtimes import RuntimeFailure, RuntimeUnavailable
+from normscope.comparing.runtimes import RuntimeMissingError, RuntimeRefusalError
 
 _DRIVER = Path(__file__).with_name("page_driver.mjs")
 
 
 class PageRuntime:
-    """A page in Node.js.
-
-    Args:
-        path: the page.
-        context: longest sequence.
-        vocab_size: number of tokens of its tokenizer.
-        eos_token_id: the end-of-text token.
-    """
+    """A page in Node.js."""
 
     precision = "float32"
     has_tokenizer = True
 
-    def __init__(self, path: Path, *, context: int, vocab_size: int, eos_token_id: int) -> None:
+    def __init__(self, path: Path) -> None:
         node = shutil.which("node")
         if node is None:
-            raise RuntimeUnavailable("Node.js is not installed\nfix: install Node.js 20 or newer")
+            raise RuntimeMissingError("Node.js is not installed\nfix: install Node.js 20 or newer")
         version = subprocess.run([node, "--version"], capture_output=True, text=True, check=True).stdout.strip()
-        self.name, self.context, self.vocab_size = f"Node.js {version}", context, vocab_size
-        self.eos_token_id = eos_token_id
+        self.name = f"Node.js {version}"
         self._process = subprocess.Popen(
             [node, str(_DRIVER), str(path)],
             stdin=subprocess.PIPE,
@@ -42,11 +34,16 @@ class PageRuntime:
             stderr=subprocess.PIPE,
             encoding="utf-8",
         )
-        assert self._process.stdin is not None and self._process.stdout is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._input, self._output = self._process.stdin, self._process.stdout
         if self._output.readline().strip() != "ready":
             _, errors = self._process.communicate()
-            raise RuntimeFailure(f"Node.js cannot run it: {errors[-400:]}")
+            raise RuntimeRefusalError(f"Node.js cannot run it: {errors[-400:]}")
+
+        facts = self._call("facts")
+        self.context, self.vocab_size = int(facts["context"]), int(facts["vocab_size"])
+        self.eos_token_id: int | None = facts["eos_token_id"]
 
     def close(self) -> None:
         self._process.communicate()
@@ -74,7 +71,7 @@ class PageRuntime:
             self._input.flush()
             answer = json.loads(self._output.readline())
         except (OSError, ValueError) as error:
-            raise RuntimeFailure(f"Node.js does not answer: {error}") from error
+            raise RuntimeRefusalError(f"Node.js does not answer: {error}") from error
         if "error" in answer:
-            raise RuntimeFailure(f"{method}: {answer['error']}")
+            raise RuntimeRefusalError(f"{method}: {answer['error']}")
         return answer["result"]

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from normscope.comparing.runtime import FloatArray
-from normscope.comparing.runtimes import RuntimeFailure, RuntimeUnavailable
+from normscope.comparing.runtimes import RuntimeMissingError, RuntimeRefusalError
 
 _LAYERS = (
     (r"(model\.embed_tokens|transformer\.wte|gpt_neox\.embed_in)", "embedding"),
@@ -31,19 +31,19 @@ class TransformersRuntime:
         try:
             import transformers
         except ImportError:
-            raise RuntimeUnavailable("transformers is not installed\nfix: pip install transformers") from None
-        transformers.logging.set_verbosity_error()
-        transformers.logging.disable_progress_bar()
+            raise RuntimeMissingError("transformers is not installed\nfix: pip install transformers") from None
+        transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+        transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         try:
             self.model, report = transformers.AutoModelForCausalLM.from_pretrained(
                 folder, dtype=torch.float32, output_loading_info=True, attn_implementation="eager"
             )
             self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
         except Exception as error:  # it raises errors of every kind
-            raise RuntimeFailure(f"transformers cannot load it: {error}") from error
+            raise RuntimeRefusalError(f"transformers cannot load it: {error}") from error
         wrong = [f"{kind}: {', '.join(sorted(map(str, names))[:3])}" for kind, names in report.items() if names]
         if wrong:
-            raise RuntimeFailure(f"transformers loads it in part: {'; '.join(wrong)}")
+            raise RuntimeRefusalError(f"transformers loads it in part: {'; '.join(wrong)}")
         self.model.eval()
         config = self.model.config
         self.name = f"transformers {transformers.__version__} ({type(self.model).__name__})"

@@ -4,11 +4,12 @@
 """
 
 from normscope.data.tokenizers.base import DecodeStream, TokenIds, Tokenizer, Tokens
-from normscope.data.tokenizers.characters import Alphabet, ByteTokenizer, CharacterTokenizer
+from normscope.data.tokenizers.characters import Alphabet, AlphabetTokenizer, ByteTokenizer, CharacterTokenizer
 from normscope.data.tokenizers.load import load_tokenizer
 
 __all__ = [
     "Alphabet",
+    "AlphabetTokenizer",
     "ByteTokenizer",
     "CharacterTokenizer",
     "DecodeStream",

@@ -39,8 +39,8 @@ class Tokenizer(ABC):
     Attributes:
         kind: name of the kind of tokenizer.
         vocab_size: number of tokens.
-        eos_token_id: id of the end-of-text token; `encode` returns it only with `allow_special`. None if the vocabulary
-            has none.
+        eos_token_id: id of the end-of-text token; `encode` returns it only with `allow_special`.
+        has_eos: whether there is one; otherwise `eos_token_id` raises an error.
         notices: warnings for the user.
         chat_template: Jinja template of conversations; None if the tokenizer has none.
         template_variables: special tokens that the template uses, such as bos_token.
@@ -48,7 +48,8 @@ class Tokenizer(ABC):
 
     kind: str
     vocab_size: int
-    eos_token_id: int | None
+    eos_token_id: int
+    has_eos: bool = True
     notices: tuple[str, ...] = ()
     chat_template: str | None = None
     template_variables: Mapping[str, str] = MappingProxyType({})
@@ -66,12 +67,12 @@ class Tokenizer(ABC):
     @property
     def special_tokens(self) -> dict[str, int]:
         """Ids of the special tokens by name; all EOS_NAMES map to `eos_token_id`."""
-        return {} if self.eos_token_id is None else dict.fromkeys(EOS_NAMES, self.eos_token_id)
+        return dict.fromkeys(EOS_NAMES, self.eos_token_id) if self.has_eos else {}
 
     @property
     def start_token_id(self) -> int:
         """The token that stands before an empty prompt: end-of-text, or the first token if the vocabulary has none."""
-        return 0 if self.eos_token_id is None else self.eos_token_id
+        return self.eos_token_id if self.has_eos else 0
 
     @cached_property
     @abstractmethod

@@ -8,7 +8,6 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from normscope.checks import check_flags
 from normscope.data.tokenizers.base import Tokenizer, Tokens, encode_utf8, excerpt, printable_repr, smallest_dtype
 from normscope.errors import ConfigError, TokenError
 
@@ -33,21 +32,10 @@ class Alphabet:
         return np.flatnonzero(self._seen).astype("<u4").tobytes().decode("utf-32-le")
 
 
-class CharacterTokenizer(Tokenizer):
-    """One token per character, in Unicode order, followed by the end-of-text token.
+class _OneTokenPerCharacter(Tokenizer):
+    """Tokens in Unicode order."""
 
-    `has_eos=False` leaves the last out, as nanoGPT's vocabularies of characters do.
-
-    >>> tokenizer = CharacterTokenizer.of(["hello world"])
-    >>> tokenizer.vocab_size, tokenizer.encode("hello")
-    (9, array([3, 2, 4, 4, 5], dtype=uint8))
-    >>> tokenizer.decode([3, 2, 4, 4, 5, tokenizer.eos_token_id])
-    'hello'
-    """
-
-    kind = "characters"
-
-    def __init__(self, alphabet: str, *, has_eos: bool = True) -> None:
+    def __init__(self, alphabet: str) -> None:
         if not isinstance(alphabet, str) or not alphabet or list(alphabet) != sorted(set(alphabet)):
             raise ConfigError(
                 f"an alphabet must be unique characters in Unicode order, but got {alphabet!r:.80}\n"
@@ -55,22 +43,12 @@ class CharacterTokenizer(Tokenizer):
             )
         encode_utf8(alphabet)
         self.alphabet = alphabet
-        check_flags(has_eos=has_eos)
-        self.vocab_size = len(alphabet) + has_eos
-        self.eos_token_id = len(alphabet) if has_eos else None
+        self.vocab_size = len(alphabet)
         codes = code_points(alphabet)
         # No character has this token, so it marks unknown characters in the table. The last entry is unknown and serves
         # all code points beyond it.
         self._table = np.full(int(codes[-1]) + 2, len(alphabet), dtype=smallest_dtype(len(alphabet) + 1))
         self._table[codes] = np.arange(len(alphabet))
-
-    @classmethod
-    def of(cls, texts: Iterable[str]) -> "CharacterTokenizer":
-        """Create a tokenizer for the characters of these texts."""
-        alphabet = Alphabet()
-        for text in texts:
-            alphabet.add(text)
-        return cls(str(alphabet))
 
     def _encode(self, text: str) -> Tokens:
         codes = code_points(text)
@@ -82,12 +60,10 @@ class CharacterTokenizer(Tokenizer):
 
     @cached_property
     def token_bytes(self) -> Sequence[bytes]:
-        return [*(character.encode() for character in self.alphabet), *([] if self.eos_token_id is None else [b""])]
+        return [character.encode() for character in self.alphabet]
 
     def to_json(self) -> str:
-        content = {"kind": self.kind, "alphabet": self.alphabet}
-        more = {} if self.eos_token_id is not None else {"has_eos": False}
-        return json.dumps({**content, **more}, ensure_ascii=False) + "\n"
+        return json.dumps({"kind": self.kind, "alphabet": self.alphabet}, ensure_ascii=False) + "\n"
 
     def _unknown(self, text: str, position: int) -> TokenError:
         character = text[position]
@@ -97,6 +73,54 @@ class CharacterTokenizer(Tokenizer):
             f"{len(self.alphabet)} characters, at position {position} of the text: {excerpt(text, position)}\n"
             f"fix: remove it, add text that contains it to the corpus, or use the tokenizer 'bytes' or 'bpe', which "
             f"encode every character"
+        )
+
+
+class CharacterTokenizer(_OneTokenPerCharacter):
+    """One token per character, in Unicode order, followed by the end-of-text token.
+
+    >>> tokenizer = CharacterTokenizer.of(["hello world"])
+    >>> tokenizer.vocab_size, tokenizer.encode("hello")
+    (9, array([3, 2, 4, 4, 5], dtype=uint8))
+    >>> tokenizer.decode([3, 2, 4, 4, 5, tokenizer.eos_token_id])
+    'hello'
+    """
+
+    kind = "characters"
+
+    def __init__(self, alphabet: str) -> None:
+        super().__init__(alphabet)
+        self.vocab_size, self.eos_token_id = len(alphabet) + 1, len(alphabet)
+
+    @classmethod
+    def of(cls, texts: Iterable[str]) -> "CharacterTokenizer":
+        """Create a tokenizer for the characters of these texts."""
+        alphabet = Alphabet()
+        for text in texts:
+            alphabet.add(text)
+        return cls(str(alphabet))
+
+    @cached_property
+    def token_bytes(self) -> Sequence[bytes]:
+        return [*(character.encode() for character in self.alphabet), b""]
+
+
+class AlphabetTokenizer(_OneTokenPerCharacter):
+    """One token per character, in Unicode order, and no end-of-text token: nanoGPT's vocabularies of characters.
+
+    >>> tokenizer = AlphabetTokenizer(" dehlorw")
+    >>> tokenizer.vocab_size, tokenizer.has_eos, tokenizer.encode("hello")
+    (8, False, array([3, 2, 4, 4, 5], dtype=uint8))
+    """
+
+    kind = "alphabet"
+    has_eos = False
+
+    @property
+    def eos_token_id(self) -> int:  # type: ignore[override]
+        raise ConfigError(
+            "this vocabulary of characters has no end-of-text token\n"
+            "fix: use a model whose vocabulary has one, such as those that normscope trains"
         )
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from normscope.checks import as_path
 from normscope.data.tokenizers.base import Tokenizer
-from normscope.data.tokenizers.characters import ByteTokenizer, CharacterTokenizer
+from normscope.data.tokenizers.characters import AlphabetTokenizer, ByteTokenizer, CharacterTokenizer
 from normscope.data.tokenizers.template_settings import read_template_settings
 from normscope.errors import ConfigError, FileError, NormscopeError
 from normscope.storage.files import open_regular, read_limited
@@ -49,9 +49,9 @@ def _own_tokenizer(path: Path, content: dict[str, Any]) -> Tokenizer:
     match content:
         case {"kind": "bytes"}:
             return ByteTokenizer()
-        case {"kind": "characters", "alphabet": str(alphabet)}:
+        case {"kind": "characters" | "alphabet" as kind, "alphabet": str(alphabet)}:
             try:
-                return CharacterTokenizer(alphabet, has_eos=content.get("has_eos", True))
+                return CharacterTokenizer(alphabet) if kind == "characters" else AlphabetTokenizer(alphabet)
             except NormscopeError:
                 raise _not_a_tokenizer(path, "its alphabet is not unique characters in Unicode order") from None
     raise _not_a_tokenizer(path, "it has neither a known 'kind' nor a 'model'")

@@ -1,156 +1,98 @@
-"""The architectures of llama.cpp that our models have: metadata, and the names of their tensors.
+"""The architecture of llama.cpp that a model has: its metadata and tensors, by the tables that read GGUF files."""
 
-A name in GGUF gives the tensors of ours that it consists of: several are stacked along their rows.
-"""
-
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from normscope.blocks.norm.norm_spec import as_norm
-from normscope.exporting.requirements import Requirements, anything, check_representable, is_norm, is_one_of
+from normscope.errors import ConfigError
+from normscope.interop.config_differences import differing_fields
+from normscope.interop.families import families
+from normscope.interop.files.lazy_tensors import LazyTensors
+from normscope.interop.gguf_architectures import ARCHITECTURES
 from normscope.models.gpt import GPTConfig
+from normscope.storage.tensor_spec import TensorSpec
 
-FLOAT32_EPS = 2.0**-23
+_GELU = ("gelu", "gelu-tanh")
+ACTIVATIONS: Mapping[str, tuple[str, ...]] = {
+    "gpt2": _GELU,
+    "llama": ("swiglu",),
+    "qwen2": ("swiglu",),
+    "qwen3": ("swiglu",),
+    "olmo2": ("swiglu",),
+}
+"""The architectures that are written, and the activation that llama.cpp computes in them.
+
+Its GELU is a table of the tanh approximation in half precision, for either.
+"""
+_ROPE_FACTORS = "rope_freqs.weight"
 
 
-@dataclass(frozen=True)
-class Architecture:
-    """An architecture of llama.cpp.
+def architecture_of(config: GPTConfig) -> str:
+    """Return the name of the architecture with models of this config; raise a ConfigError that names the fields."""
+    missing = {name: _missing(name, config) for name in ACTIVATIONS}
+    closest = min(missing, key=lambda name: len(missing[name]))
+    if missing[closest]:
+        fields = ", ".join(f"{field}={getattr(config, field)!r:.80}" for field in missing[closest])
+        raise ConfigError(
+            f"llama.cpp cannot run this model: no architecture has {fields} (closest: {closest})\n"
+            f"fix: export a model of `normscope train --preset llama`, or use --to onnx or --to html"
+        )
+    return closest
 
-    Args:
-        name: its name in GGUF files.
-        requirements: the configs that it can represent.
-        metadata: (config) -> metadata, by the key without the name of the architecture.
-        tensors: GGUF name -> our names. `{i}` is the index of a block; `.weight` and `.bias` are appended.
-        interleaved: names of ours whose rows llama.cpp's rotary embedding expects as neighbors, not as halves.
-    """
 
-    name: str
-    requirements: Requirements
-    metadata: Callable[[GPTConfig], dict[str, Any]]
-    tensors: Mapping[str, tuple[str, ...]]
-    interleaved: tuple[str, ...] = ()
+def _missing(name: str, config: GPTConfig) -> list[str]:
+    """The fields that the models of an architecture do not have."""
+    found = differing_fields(config, families()[ARCHITECTURES[name].family].closest(config))
+    if config.activation not in ACTIVATIONS[name] and "activation" not in found:
+        found = [*found, "activation"]
+    windows = [window for window in map(config.window_of, range(config.depth)) if window is not None]
+    if any(window < config.context for window in windows) and "window" not in found:
+        found = [*found, "window"]
+    return found
 
-    def named_tensors(self, config: GPTConfig) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """Yield each possible GGUF name, with our names; the model may lack some, such as biases."""
-        for theirs, ours in self.tensors.items():
-            for i in range(config.depth if "{i}" in theirs else 1):
-                for part in ("weight", "bias"):
-                    yield f"{theirs}.{part}".format(i=i), tuple(f"{name}.{part}".format(i=i) for name in ours)
 
-    def arrange(self, name: str, tensor: Tensor, config: GPTConfig) -> Tensor:
-        """Return a tensor of ours, such as "blocks.0.attention.q.weight", in the order of rows that llama.cpp expects."""
-        if not any(name.endswith(f"{one}.{part}") for one in self.interleaved for part in ("weight", "bias")):
-            return tensor
+def metadata(name: str, config: GPTConfig) -> dict[str, Any]:
+    """The metadata of a model, by the keys after the name of the architecture."""
+    settings = families()[ARCHITECTURES[name].family].write_config(config)
+    rope = settings.get("rope_scaling") or settings.get("rope_parameters") or {}
+    found = {key: settings.get(setting) for key, setting in ARCHITECTURES[name].names.items()}
+    found["vocab_size"] = config.vocab_size
+    if config.positions == "rotary":
         head_dim = config.head_sizes[2]
-        return tensor.unflatten(0, (-1, 2, head_dim // 2)).transpose(1, 2).reshape(tensor.shape)
+        sizes = ("attention.key_length", "attention.value_length", "rope.dimension_count")
+        found |= {**dict.fromkeys(sizes, head_dim), "rope.freq_base": float(config.rotary_base)}
+        if rope.get("rope_type") == "linear":
+            found |= {"rope.scaling.type": "linear", "rope.scaling.factor": float(rope["factor"])}
+    return {key: value for key, value in found.items() if value is not None}
 
 
-def architecture_of(config: GPTConfig) -> Architecture:
-    """Return the architecture that can represent a config; raise a ConfigError that names the fields otherwise."""
-    found = check_representable(config, "llama.cpp", [one.requirements for one in ARCHITECTURES])
-    return next(one for one in ARCHITECTURES if one.requirements is found)
+def tensors(name: str, config: GPTConfig, ours: Mapping[str, Tensor]) -> LazyTensors:
+    """The tensors of a GGUF file, each made when it is looked up."""
+    theirs = ARCHITECTURES[name].weight_table.to_theirs(config, ours)
+    factors = _rope_factors(config)
+    extra = {} if factors is None else {_ROPE_FACTORS: factors}
+
+    def read(key: str) -> Tensor:
+        return extra[key] if key in extra else arrange(name, key, theirs[key], config)
+
+    return LazyTensors({**theirs.specs, **{key: TensorSpec.of(value) for key, value in extra.items()}}, read)
 
 
-def _sizes(config: GPTConfig) -> dict[str, Any]:
-    heads, kv_heads, head_dim = config.head_sizes
-    return {
-        "vocab_size": config.vocab_size,
-        "context_length": config.context,
-        "embedding_length": config.width,
-        "feed_forward_length": config.hidden_size,
-        "block_count": config.depth,
-        "attention.head_count": heads,
-        "attention.head_count_kv": kv_heads,
-        "attention.key_length": head_dim,
-        "attention.value_length": head_dim,
-    }
+def arrange(name: str, key: str, tensor: Tensor, config: GPTConfig) -> Tensor:
+    """Sort the rows of queries and keys for a rotary embedding of neighboring features, if llama.cpp has one."""
+    if not ARCHITECTURES[name].neighbors or not re.fullmatch(r"blk\.\d+\.attn_[qk]\.(weight|bias)", key):
+        return tensor
+    rows: Tensor = tensor.unflatten(0, (-1, 2, config.head_sizes[2] // 2)).transpose(1, 2)
+    return rows.reshape(tensor.shape)
 
 
-def _eps(config: GPTConfig) -> float:
-    norm = as_norm(config.norm)
-    assert norm is not None
-    return FLOAT32_EPS if norm.eps is None else norm.eps
-
-
-def _gpt2_metadata(config: GPTConfig) -> dict[str, Any]:
-    return {**_sizes(config), "attention.layer_norm_epsilon": _eps(config)}
-
-
-def _rotary_metadata(config: GPTConfig) -> dict[str, Any]:
-    return {
-        **_sizes(config),
-        "attention.layer_norm_rms_epsilon": _eps(config),
-        "rope.dimension_count": config.head_sizes[2],
-        "rope.freq_base": config.rotary_base,
-    }
-
-
-_GPT2 = Architecture(
-    name="gpt2",
-    requirements=Requirements(
-        "gpt2",
-        {
-            "positions": is_one_of("learned"),
-            "rotary_base": anything,
-            "norm": is_norm("standardize", bias=True),
-            # llama.cpp's GELU is a table of the tanh approximation in half precision, for either.
-            "activation": is_one_of("gelu", "gelu-tanh"),
-            "bias": is_one_of(True),
-            "tied_head": anything,
-            "wiring": is_one_of("pre"),
-        },
-    ),
-    metadata=_gpt2_metadata,
-    tensors={
-        "token_embd": ("embedding",),
-        "position_embd": ("position",),
-        "blk.{i}.attn_norm": ("blocks.{i}.norms.0",),
-        "blk.{i}.attn_qkv": ("blocks.{i}.attention.q", "blocks.{i}.attention.k", "blocks.{i}.attention.v"),
-        "blk.{i}.attn_output": ("blocks.{i}.attention.out",),
-        "blk.{i}.ffn_norm": ("blocks.{i}.norms.1",),
-        "blk.{i}.ffn_up": ("blocks.{i}.mlp.up",),
-        "blk.{i}.ffn_down": ("blocks.{i}.mlp.down",),
-        "output_norm": ("final_norm",),
-        "output": ("head",),
-    },
-)
-
-_LLAMA = Architecture(
-    name="llama",
-    requirements=Requirements(
-        "llama",
-        {
-            "positions": is_one_of("rotary"),
-            "rotary_base": anything,
-            "norm": is_norm("rms", bias=False),
-            "activation": is_one_of("swiglu"),
-            "kv_heads": anything,
-            "head_dim": anything,
-            "bias": is_one_of(False),
-            "tied_head": anything,
-            "wiring": is_one_of("pre"),
-        },
-    ),
-    metadata=_rotary_metadata,
-    tensors={
-        "token_embd": ("embedding",),
-        "blk.{i}.attn_norm": ("blocks.{i}.norms.0",),
-        "blk.{i}.attn_q": ("blocks.{i}.attention.q",),
-        "blk.{i}.attn_k": ("blocks.{i}.attention.k",),
-        "blk.{i}.attn_v": ("blocks.{i}.attention.v",),
-        "blk.{i}.attn_output": ("blocks.{i}.attention.out",),
-        "blk.{i}.ffn_norm": ("blocks.{i}.norms.1",),
-        "blk.{i}.ffn_gate": ("blocks.{i}.mlp.gate",),
-        "blk.{i}.ffn_up": ("blocks.{i}.mlp.up",),
-        "blk.{i}.ffn_down": ("blocks.{i}.mlp.down",),
-        "output_norm": ("final_norm",),
-        "output": ("head",),
-    },
-    interleaved=("attention.q", "attention.k"),
-)
-
-ARCHITECTURES = (_GPT2, _LLAMA)
+def _rope_factors(config: GPTConfig) -> Tensor | None:
+    """What llama.cpp divides the rotary frequencies of Llama 3.1 by."""
+    scaling, half = config.rotary_scaling, config.head_sizes[2] // 2
+    if config.positions != "rotary" or scaling is None or scaling.kind != "llama3":
+        return None
+    speed = config.rotary_base ** (-torch.arange(half, dtype=torch.float64) / half)
+    return (speed / scaling.scale(speed)).float()

@@ -3,10 +3,13 @@
 import dataclasses
 
 import torch
+from torch import Tensor
 
 from normscope.exporting.gguf.architectures import architecture_of
 from normscope.exporting.gguf.write import import_gguf, tensor_kind
 from normscope.interop.checkpoint import model_from_weights
+from normscope.interop.files.lazy_tensors import LazyTensors
+from normscope.interop.gguf_architectures import ARCHITECTURES
 from normscope.models.gpt import GPT
 
 
@@ -17,17 +20,15 @@ def llama_cpp_model(model: GPT, weights: str) -> GPT:
         config = dataclasses.replace(config, activation="gelu-tanh")
     elif weights == "f32" and all(one.dtype == torch.float32 for one in model.parameters()):
         return model
-    gguf, state = import_gguf(), model.state_dict()
-    float32 = gguf.GGMLQuantizationType.F32
-    rounded = {}
-    for theirs, ours in architecture_of(model.config).named_tensors(model.config):
-        for name in ours:
-            if name not in state:
-                continue
-            values = state[name].detach().float()
-            kind = tensor_kind(gguf, theirs, values, weights)
-            if kind != float32:
-                packed = gguf.quants.quantize(values.numpy(), kind)
-                values = torch.from_numpy(gguf.quants.dequantize(packed, kind).copy())
-            rounded[name] = values
-    return model_from_weights(config, rounded)
+    gguf, table = import_gguf(), ARCHITECTURES[architecture_of(model.config)].weight_table
+    theirs = table.to_theirs(model.config, model.state_dict())
+
+    def rounded(name: str) -> Tensor:
+        values, kind = theirs[name].detach().float(), tensor_kind(gguf, name, theirs.specs[name].shape, weights)
+        if kind == gguf.GGMLQuantizationType.F32:
+            return values
+        packed = gguf.quants.quantize(values.contiguous().numpy(), kind)
+        return torch.from_numpy(gguf.quants.dequantize(packed, kind).copy())
+
+    specs = {name: spec._replace(dtype=torch.float32) for name, spec in theirs.specs.items()}
+    return model_from_weights(config, table.to_ours(model.config, LazyTensors(specs, rounded)))

@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from normscope.data.tokenizers import ByteTokenizer, CharacterTokenizer, Tokenizer
+from normscope.data.tokenizers import ByteTokenizer, Tokenizer
 from normscope.data.tokenizers.base import EOS_TOKEN
 from normscope.errors import ConfigError
-from normscope.exporting.library_tokenizer import library_json
+from normscope.exporting.library_tokenizer import OWN_CHARACTERS, eos_of, library_json
 
 NORMAL, CONTROL, USER_DEFINED, UNUSED = 1, 3, 4, 5
 """Kinds of tokens in GGUF."""
@@ -51,19 +51,21 @@ class GGUFTokenizer:
     kinds: list[int]
     merges: list[str]
     splitter: str
-    eos: int
+    eos: int | None
 
 
 def gguf_tokenizer(tokenizer: Tokenizer, vocab_size: int) -> GGUFTokenizer:
     """Return the tokenizer of a GGUF file; a model with a padded vocabulary has unused tokens at its end.
 
+    >>> from normscope.data.tokenizers import CharacterTokenizer
     >>> found = gguf_tokenizer(CharacterTokenizer("aé"), 4)
     >>> found.tokens, found.kinds, found.merges
     (['a', 'Ã©', '<|end|>', '<unused 3>'], [1, 1, 3, 5], ['Ã ©'])
     """
-    if isinstance(tokenizer, CharacterTokenizer):
-        vocabulary, merges, splitter = _characters(tokenizer)
-        special: Mapping[int, int] = {tokenizer.eos_token_id: CONTROL}
+    eos = eos_of(tokenizer)
+    if isinstance(tokenizer, OWN_CHARACTERS):
+        vocabulary, merges, splitter = _characters(tokenizer.alphabet, eos)
+        special: Mapping[int, int] = {} if eos is None else {eos: CONTROL}
     else:
         content = json.loads(library_json(tokenizer))
         splitter = "gpt-2" if isinstance(tokenizer, ByteTokenizer) else _splitter(content)
@@ -78,19 +80,21 @@ def gguf_tokenizer(tokenizer: Tokenizer, vocab_size: int) -> GGUFTokenizer:
         kinds=[special.get(i, NORMAL) if i in names else UNUSED for i in range(vocab_size)],
         merges=merges or [f"{EOS_TOKEN} {EOS_TOKEN}"],  # its left side is never a piece of text
         splitter=splitter,
-        eos=tokenizer.eos_token_id,
+        eos=eos,
     )
 
 
-def _characters(tokenizer: CharacterTokenizer) -> tuple[dict[str, int], list[str], str]:
+def _characters(alphabet: str, eos: int | None) -> tuple[dict[str, int], list[str], str]:
     """Vocabulary, merges and splitter. A merge never joins two characters: it starts with the first byte of one."""
     from normscope.data.tokenizers.huggingface import bytes_to_unicode
 
     table = bytes_to_unicode()
-    spelled = ["".join(table[byte] for byte in character.encode()) for character in tokenizer.alphabet]
+    spelled = ["".join(table[byte] for byte in character.encode()) for character in alphabet]
     merges = {f"{name[:end]} {name[end]}": None for name in spelled for end in range(1, len(name))}
     vocabulary = {name: token for token, name in enumerate(spelled)}
-    return {**vocabulary, EOS_TOKEN: tokenizer.eos_token_id}, list(merges), "gpt-2"
+    if eos is not None:
+        vocabulary[EOS_TOKEN] = eos
+    return vocabulary, list(merges), "gpt-2"
 
 
 def _splitter(content: Mapping[str, Any]) -> str:

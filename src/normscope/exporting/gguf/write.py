@@ -1,18 +1,17 @@
 """Write a GGUF file, tensor by tensor."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from normscope.errors import ConfigError
-from normscope.exporting.gguf.architectures import Architecture, architecture_of
+from normscope.exporting.gguf.architectures import architecture_of, metadata, tensors
 from normscope.exporting.gguf.tokenizer import GGUFTokenizer, gguf_tokenizer
 from normscope.exporting.model_source import ModelSource
-from normscope.models.gpt import GPTConfig
 
 WEIGHTS = ("f16", "f32", "q8_0", "q4_0")
 _BLOCK = 32
@@ -35,29 +34,24 @@ def write_gguf(source: ModelSource, weights: str, path: Path) -> None:
     """
     gguf = import_gguf()
     config = source.model.config
-    architecture = architecture_of(config)
-    writer = gguf.GGUFWriter(path, architecture.name)
+    name = architecture_of(config)
+    writer = gguf.GGUFWriter(path, name)
     writer.add_name(source.name)
     writer.add_file_type(_file_type(gguf, weights))
-    _add_metadata(writer, architecture, config)
+    _add_metadata(writer, name, metadata(name, config))
     _add_tokenizer(writer, gguf_tokenizer(source.tokenizer, config.vocab_size))
-    state = source.model.state_dict()
-    names = {theirs: ours for theirs, ours in architecture.named_tensors(config) if ours[0] in state}
-    missing = state.keys() - {name for ours in names.values() for name in ours}
-    if missing:
-        raise ConfigError(f"llama.cpp has no place for the tensors {', '.join(sorted(missing)[:4])}")
-    kinds = {name: tensor_kind(gguf, name, state[ours[0]], weights) for name, ours in names.items()}
-    for name, ours in names.items():
-        rows = sum(state[one].shape[0] for one in ours)
-        shape = (rows, *state[ours[0]].shape[1:])
-        _add_tensor_info(gguf, writer, name, shape, kinds[name])
+    if source.tokenizer.chat_template is not None:
+        writer.add_chat_template(source.tokenizer.chat_template)
+    theirs = tensors(name, config, source.model.state_dict())
+    kinds = {key: tensor_kind(gguf, key, spec.shape, weights) for key, spec in theirs.specs.items()}
+    for key, spec in theirs.specs.items():
+        _add_tensor_info(gguf, writer, key, spec.shape, kinds[key])
     try:
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_ti_data_to_file()
-        for name, ours in names.items():
-            arranged = [architecture.arrange(one, state[one], config) for one in ours]
-            writer.write_tensor_data(_encode(gguf, arranged, kinds[name]))
+        for key in theirs:
+            writer.write_tensor_data(_encode(gguf, theirs[key], kinds[key]))
     finally:
         writer.close()
 
@@ -70,10 +64,10 @@ def import_gguf() -> Any:
     return gguf
 
 
-def _add_metadata(writer: Any, architecture: Architecture, config: GPTConfig) -> None:
-    for key, value in architecture.metadata(config).items():
-        add = writer.add_float32 if isinstance(value, float) else writer.add_uint32
-        add(f"{architecture.name}.{key}", value)
+def _add_metadata(writer: Any, name: str, values: Mapping[str, Any]) -> None:
+    for key, value in values.items():
+        add = {int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}[type(value)]
+        add(f"{name}.{key}", value)
 
 
 def _add_tokenizer(writer: Any, tokenizer: GGUFTokenizer) -> None:
@@ -83,17 +77,18 @@ def _add_tokenizer(writer: Any, tokenizer: GGUFTokenizer) -> None:
     writer.add_token_types(tokenizer.kinds)
     writer.add_token_merges(tokenizer.merges)
     # A document starts after the end of the one before. Prompts start without it, as in `normscope sample`.
-    writer.add_bos_token_id(tokenizer.eos)
-    writer.add_eos_token_id(tokenizer.eos)
+    if tokenizer.eos is not None:
+        writer.add_bos_token_id(tokenizer.eos)
+        writer.add_eos_token_id(tokenizer.eos)
     writer.add_add_bos_token(False)
 
 
-def tensor_kind(gguf: Any, name: str, tensor: Tensor, weights: str) -> Any:
+def tensor_kind(gguf: Any, name: str, shape: tuple[int, ...], weights: str) -> Any:
     """The format of a tensor. Rows that blocks do not divide are float16; the table of tokens keeps 8 bits."""
     kinds = gguf.GGMLQuantizationType
-    if tensor.dim() == 1 or weights == "f32" or name.startswith("position_embd"):
+    if len(shape) == 1 or weights == "f32" or name.startswith("position_embd"):
         return kinds.F32
-    if weights == "f16" or tensor.shape[1] % _BLOCK:
+    if weights == "f16" or shape[1] % _BLOCK:
         return kinds.F16
     return kinds.Q8_0 if weights == "q8_0" or name in ("token_embd.weight", "output.weight") else kinds.Q4_0
 
@@ -112,8 +107,8 @@ def _add_tensor_info(gguf: Any, writer: Any, name: str, shape: tuple[int, ...], 
     writer.add_tensor_info(name, stored, dtype, int(np.prod(stored)) * dtype.itemsize, raw_dtype=kind)
 
 
-def _encode(gguf: Any, tensors: list[Tensor], kind: Any) -> NDArray[Any]:
-    values = torch.cat([tensor.detach().float() for tensor in tensors]).numpy()
+def _encode(gguf: Any, tensor: Tensor, kind: Any) -> NDArray[Any]:
+    values = tensor.detach().float().contiguous().numpy()
     if kind == gguf.GGMLQuantizationType.F32:
         return values
     if kind == gguf.GGMLQuantizationType.F16:

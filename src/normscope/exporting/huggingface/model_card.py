@@ -26,7 +26,8 @@ tokenizer, model = AutoTokenizer.from_pretrained("."), AutoModelForCausalLM.from
 inputs = tokenizer({prompt!r}, return_tensors="pt")
 print(tokenizer.decode(model.generate(**inputs, max_new_tokens=64, do_sample=True, temperature=0.8)[0]))
 ```
-
+{note}"""
+_NOTE = """
 The tokenizer reads `{eos}` in a text as the end-of-text token; `split_special_tokens=True` reads it as text, as
 normscope does.
 """
@@ -40,6 +41,7 @@ _FIGURES = (
 
 def model_card(source: ModelSource, architecture: str, dtype: str) -> str:
     """Return the model card."""
+    eos = eos_name(source.tokenizer)
     config, facts = source.model.config, source.facts
     figures = [
         f"| {label} | {text.format(*(facts[name] for name in names))} |\n"
@@ -60,5 +62,5 @@ def model_card(source: ModelSource, architecture: str, dtype: str) -> str:
         tokenizer=source.tokenizer.kind,
         figures="".join(figures),
         prompt=source.prompt or "Once upon a time",
-        eos=eos_name(source.tokenizer),
+        note="" if eos is None else _NOTE.format(eos=eos),
     )

@@ -4,16 +4,16 @@ import json
 from pathlib import Path
 from typing import Any
 
-from normscope.exporting.huggingface.architectures import architecture_of
 from normscope.exporting.huggingface.model_card import model_card
-from normscope.exporting.library_tokenizer import eos_name, library_json
+from normscope.exporting.library_tokenizer import eos_name, eos_of, library_json
 from normscope.exporting.model_source import ModelSource
 from normscope.exporting.safetensors_folder import in_dtype, write_shards
+from normscope.interop.families import family_of
 
 
 def check_huggingface(source: ModelSource) -> None:
     """Raise a ConfigError if transformers has no architecture for the model."""
-    architecture_of(source.model.config)
+    family_of(source.model.config)
 
 
 def write_huggingface(source: ModelSource, weights: str, folder: Path) -> None:
@@ -24,32 +24,33 @@ def write_huggingface(source: ModelSource, weights: str, folder: Path) -> None:
         weights: "stored" for the dtype that the model has, or a dtype.
         folder: the folder.
     """
-    config, eos = source.model.config, source.tokenizer.eos_token_id
-    architecture = architecture_of(config)
-    state = source.model.state_dict()
-    write_shards(folder, ((n, in_dtype(tensor, weights)) for n, tensor in architecture.weights(config, state)))
+    config, eos = source.model.config, eos_of(source.tokenizer)
+    family, state = family_of(config), source.model.state_dict()
+    theirs = family.to_theirs(config, state)
+    write_shards(folder, ((name, in_dtype(theirs[name], weights)) for name in theirs))
     dtype = str(in_dtype(state["embedding.weight"], weights).dtype).removeprefix("torch.")
     # A document starts after the end-of-text token of the one before.
-    special = {"bos_token_id": eos, "eos_token_id": eos}
-    settings = {"architectures": [architecture.name], **architecture.settings(config), **special, "dtype": dtype}
+    special = {} if eos is None else {"bos_token_id": eos, "eos_token_id": eos}
+    settings = {**family.write_config(config), **special, "dtype": dtype}
     write_json(folder / "config.json", settings)
     write_json(folder / "generation_config.json", {**special, "max_length": config.context})
     write_tokenizer(source, folder)
-    (folder / "README.md").write_text(model_card(source, architecture.name, dtype), encoding="utf-8")
+    (folder / "README.md").write_text(model_card(source, family.architecture, dtype), encoding="utf-8")
 
 
 def write_tokenizer(source: ModelSource, folder: Path) -> None:
     """Write tokenizer.json, tokenizer_config.json and special_tokens_map.json."""
     eos = eos_name(source.tokenizer)
     (folder / "tokenizer.json").write_text(library_json(source.tokenizer), encoding="utf-8")
-    special = {"bos_token": eos, "eos_token": eos}
+    own = {} if eos is None else {"bos_token": eos, "eos_token": eos}
+    special = {**own, **source.tokenizer.template_variables, **({} if eos is None else {"eos_token": eos})}
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         **special,
         "model_max_length": source.model.config.context,
         "clean_up_tokenization_spaces": False,
     }
-    template = getattr(source.tokenizer, "chat_template", None)
+    template = source.tokenizer.chat_template
     write_json(
         folder / "tokenizer_config.json", settings if template is None else {**settings, "chat_template": template}
     )

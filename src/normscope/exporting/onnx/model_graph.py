@@ -66,7 +66,7 @@ class _ModelGraph:
     def build(self) -> None:
         config, graph = self.config, self.graph
         tokens = graph.input("input_ids", "INT64", ["batch", "length"])
-        cache_shape = ["batch", self.kv_heads, "past", self.head_dim]
+        cache_shape: list[int | str] = ["batch", self.kv_heads, "past", self.head_dim]
         self.past = [
             tuple(graph.input(f"past_key_values.{i}.{part}", "FLOAT", cache_shape) for part in ("key", "value"))
             for i in range(config.depth)
@@ -172,7 +172,7 @@ class _ModelGraph:
         def apply(x: Value) -> Value:
             y = x if table["group"] == size else x.reshape(0, 0, -1, table["group"])
             y = y - y.mean() if table["centers"] else y
-            y = y / ((y * y).mean() + table["eps"]).apply("Sqrt")
+            y = y / ((y * y).mean() + float(table["eps"])).apply("Sqrt")
             y = y if table["group"] == size else y.reshape(0, 0, size)
             y = y if gain is None else y * gain
             return y if bias is None else y + bias

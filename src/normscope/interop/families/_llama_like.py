@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from normscope.blocks.norm import NormSpec
 from normscope.interop.settings import Setting, choice, same
 from normscope.interop.weight_table import Source
 
@@ -20,7 +21,7 @@ SIZES: tuple[Setting, ...] = (
 HEAD_DIM = same("head_dim", "head_dim", None)
 ACTIVATION = choice("activation", "hidden_act", ACTIVATIONS, "silu")
 UNTIED, TIED = (same("tied_head", "tie_word_embeddings", default) for default in (False, True))
-RMS = {"statistic": "rms", "bias": False}
+RMS = NormSpec("... [d]", statistic="rms", bias=False)
 
 OUTSIDE: Mapping[str, str | Source] = {
     "embedding": "model.embed_tokens",

@@ -13,7 +13,7 @@ FAMILY = Family(
     architecture="Gemma2ForCausalLM",
     fixed=gemma.FIXED,
     settings=(
-        *gemma.SETTINGS, rotary(), norm("rms_norm_eps", 1e-6, **like.RMS),
+        *gemma.SETTINGS, rotary(), norm("rms_norm_eps", 1e-6, like.RMS),
         window_by_layer(lambda settings, depth: ("SL" * depth)[:depth]),
         capped("logit_cap", "final_logit_softcapping", 30.0),
         capped("attention_cap", "attn_logit_softcapping", 50.0),

@@ -1,6 +1,5 @@
 """Gemma 3, its text model: QK-norm, and a sliding window with its own rotary base in five of six layers."""
 
-from normscope.blocks.norm import NormSpec
 from normscope.errors import WeightsError
 from normscope.interop.families import _gemma_like as gemma
 from normscope.interop.families import _llama_like as like
@@ -24,7 +23,7 @@ FAMILY = Family(
     fixed=gemma.FIXED,
     settings=(
         *gemma.SETTINGS, rotary(1e6, local_base=10000.0),
-        norm("rms_norm_eps", 1e-6, qk_norm=NormSpec("... [d]", **like.RMS), **like.RMS),
+        norm("rms_norm_eps", 1e-6, like.RMS, qk_norm=like.RMS),
         window_by_layer(_pattern, "sliding_window_pattern"),
         capped("logit_cap", "final_logit_softcapping", None),
     ),

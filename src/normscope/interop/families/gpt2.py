@@ -1,5 +1,6 @@
 """GPT-2."""
 
+from normscope.blocks.norm import NormSpec
 from normscope.interop.family import Family
 from normscope.interop.settings import choice, norm, same
 from normscope.interop.weight_table import Source, WeightTable
@@ -21,7 +22,7 @@ FAMILY = Family(
         same("heads", "n_head"),
         same("hidden", "n_inner", None),
         choice("activation", "activation_function", _ACTIVATIONS, "gelu_new"),
-        norm("layer_norm_epsilon", 1e-5),
+        norm("layer_norm_epsilon", 1e-5, NormSpec("... [d]")),
         same("tied_head", "tie_word_embeddings", True),
         same("dropout", "resid_pdrop", 0.1),  # one rate; GPT-2 has three
     ),

@@ -1,12 +1,13 @@
 """GPT-NeoX and Pythia: two parallel branches, rotary embeddings of a part of each head."""
 
+from normscope.blocks.norm import NormSpec
 from normscope.interop.family import Family
 from normscope.interop.rotary_settings import rotary
 from normscope.interop.settings import choice, norm, same
 from normscope.interop.weight_table import Source, WeightTable
 
 _QKV = Source("gpt_neox.layers.{i}.attention.query_key_value", fused="heads")
-LAYERS = {
+LAYERS: dict[str, str | Source] = {
     "embedding": "gpt_neox.embed_in",
     "final_norm": "gpt_neox.final_layer_norm",
     "head": "embed_out",
@@ -34,7 +35,7 @@ FAMILY = Family(
         same("heads", "num_attention_heads"),
         same("hidden", "intermediate_size"),
         choice("activation", "hidden_act", _ACTIVATIONS, "gelu"),
-        norm("layer_norm_eps", 1e-5),
+        norm("layer_norm_eps", 1e-5, NormSpec("... [d]")),
         choice("wiring", "use_parallel_residual", {True: "parallel-2", False: "pre"}, True),
         choice("bias", "attention_bias", {True: True, False: "mlp"}, True),
         rotary(base_name="rotary_emb_base", part_name="rotary_pct", part=0.25, partial=True),

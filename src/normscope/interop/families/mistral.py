@@ -13,7 +13,7 @@ FAMILY = Family(
     architecture="MistralForCausalLM",
     fixed={"positions": "rotary"},
     settings=(
-        *like.SIZES, like.HEAD_DIM, like.ACTIVATION, like.UNTIED, norm("rms_norm_eps", 1e-6, **like.RMS), rotary(),
+        *like.SIZES, like.HEAD_DIM, like.ACTIVATION, like.UNTIED, norm("rms_norm_eps", 1e-6, like.RMS), rotary(),
         window_everywhere(4096),
     ),
     weight_table=WeightTable(LAYERS, prefix="model.", ignored=like.IGNORED),

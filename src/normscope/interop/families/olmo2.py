@@ -1,6 +1,7 @@
 """OLMo 2: norms on the outputs of the branches, and QK-norm over all heads together."""
 
-from normscope.blocks.norm import NormSpec
+from dataclasses import replace
+
 from normscope.interop.families import _llama_like as like
 from normscope.interop.family import Family
 from normscope.interop.rotary_settings import rotary
@@ -18,7 +19,7 @@ FAMILY = Family(
     fixed={"positions": "rotary", "wiring": "branch"},
     settings=(
         *like.SIZES, like.HEAD_DIM, like.ACTIVATION, like.UNTIED, rotary(),
-        norm("rms_norm_eps", 1e-5, qk_norm=NormSpec("b s [h e]", affine="(h e)", **like.RMS), **like.RMS),
+        norm("rms_norm_eps", 1e-5, like.RMS, qk_norm=replace(like.RMS, scope="b s [h e]", affine="(h e)")),
         choice("bias", "attention_bias", {False: False, True: "attention"}, False),
     ),
     weight_table=WeightTable(LAYERS, prefix="model.", ignored=like.IGNORED),

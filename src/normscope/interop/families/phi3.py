@@ -20,7 +20,7 @@ FAMILY = Family(
     architecture="Phi3ForCausalLM",
     fixed={"positions": "rotary"},
     settings=(
-        *like.SIZES, like.HEAD_DIM, like.ACTIVATION, like.UNTIED, norm("rms_norm_eps", 1e-5, **like.RMS),
+        *like.SIZES, like.HEAD_DIM, like.ACTIVATION, like.UNTIED, norm("rms_norm_eps", 1e-5, like.RMS),
         rotary(partial=True), window_everywhere(None),
     ),
     weight_table=WeightTable(LAYERS, prefix="model.", ignored=like.IGNORED),

@@ -23,7 +23,7 @@ FAMILY = Family(
     architecture="Qwen2ForCausalLM",
     fixed={"positions": "rotary", "bias": "qkv"},
     settings=(
-        *like.SIZES, like.HEAD_DIM, like.ACTIVATION, like.UNTIED, norm("rms_norm_eps", 1e-6, **like.RMS), rotary(),
+        *like.SIZES, like.HEAD_DIM, like.ACTIVATION, like.UNTIED, norm("rms_norm_eps", 1e-6, like.RMS), rotary(),
         WINDOW,
     ),
     weight_table=WeightTable(LAYERS, prefix="model.", ignored=like.IGNORED),

@@ -1,6 +1,5 @@
 """Qwen3: QK-norm with a gain for each feature of a head."""
 
-from normscope.blocks.norm import NormSpec
 from normscope.interop.families import _llama_like as like
 from normscope.interop.families.llama import LAYERS
 from normscope.interop.families.qwen2 import WINDOW
@@ -15,7 +14,7 @@ FAMILY = Family(
     fixed={"positions": "rotary"},
     settings=(
         *like.SIZES, same("head_dim", "head_dim", 128), like.ACTIVATION, like.UNTIED, rotary(), WINDOW,
-        norm("rms_norm_eps", 1e-6, qk_norm=NormSpec("... [d]", **like.RMS), **like.RMS),
+        norm("rms_norm_eps", 1e-6, like.RMS, qk_norm=like.RMS),
         choice("bias", "attention_bias", {False: False, True: "attention"}, False),
     ),
     weight_table=WeightTable({**LAYERS, **like.QK_NORMS}, prefix="model.", ignored=like.IGNORED),

@@ -45,7 +45,7 @@ FAMILY = Family(
     architecture="SmolLM3ForCausalLM",
     fixed={"positions": "rotary"},
     settings=(
-        *like.SIZES, like.HEAD_DIM, like.ACTIVATION, like.TIED, norm("rms_norm_eps", 1e-6, **like.RMS),
+        *like.SIZES, like.HEAD_DIM, like.ACTIVATION, like.TIED, norm("rms_norm_eps", 1e-6, like.RMS),
         rotary(2e6), biases(), _WINDOW, Setting(("no_rope_layers", "no_rope_layer_interval"), _read, _write),
     ),
     weight_table=WeightTable(LAYERS, prefix="model.", ignored=like.IGNORED),

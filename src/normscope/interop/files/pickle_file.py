@@ -7,6 +7,7 @@ a few bytes can describe a list of lists with more elements than any memory hold
 """
 
 import pickletools
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, Protocol, runtime_checkable
@@ -86,20 +87,24 @@ class PickleReader:
 
     def read(self, data: bytes) -> Any:
         try:
-            for count, (opcode, argument, _) in enumerate(pickletools.genops(data)):
-                if count == MAX_INSTRUCTIONS:
-                    raise ContentError(f"has more than {MAX_INSTRUCTIONS:,} instructions")
-                if opcode.name == "STOP":
-                    break
-                action = self._actions.get(opcode.name)
-                if action is None:
-                    raise ContentError(f"uses the unsupported instruction {opcode.name} with argument {argument!r:.40}")
-                action(argument)
-            value = self._stack.pop()
+            with warnings.catch_warnings(action="ignore"):  # about escapes in the strings of protocol 0
+                value = self._run(data)
         except (IndexError, KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
             raise ContentError(f"is not a valid pickle: {error!r:.200}") from None
         _check_structure(value)
         return value
+
+    def _run(self, data: bytes) -> Any:
+        for count, (opcode, argument, _) in enumerate(pickletools.genops(data)):
+            if count == MAX_INSTRUCTIONS:
+                raise ContentError(f"has more than {MAX_INSTRUCTIONS:,} instructions")
+            if opcode.name == "STOP":
+                break
+            action = self._actions.get(opcode.name)
+            if action is None:
+                raise ContentError(f"uses the unsupported instruction {opcode.name}")
+            action(argument)
+        return self._stack.pop()
 
     def _action_table(self) -> dict[str, Callable[[Any], None]]:
         """What each instruction does with its argument."""

@@ -98,7 +98,7 @@ def generate(studio: StudioState, request: GenerateRequest) -> Iterator[dict[str
     names = ("max_new_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")
     config = GenerationConfig(**{name: getattr(request, name) for name in names})
     prompt = tokenizer.encode(request.prompt).tolist() or [tokenizer.start_token_id]
-    stop = () if tokenizer.eos_token_id is None else (tokenizer.eos_token_id,)
+    stop = (tokenizer.eos_token_id,) if tokenizer.has_eos else ()
     generation = Generation(model, [prompt], config, stop_tokens=stop, vocabulary=tokenizer.vocab_size)
     return _tokens(generation, tokenizer, config)
 
@@ -110,7 +110,6 @@ def _tokens(generation: Generation, tokenizer: Tokenizer, config: GenerationConf
     start, seen = sequence.window_start, sequence.seen
     for event in generation:
         token = tokenizer.eos_token_id if event.token is None else event.token
-        assert token is not None, "only the end-of-text token stops a text"
         yield {
             **_text_token(tokenizer, token, stream),
             **_choice(event, tokenizer, token, config, seen),
@@ -183,7 +182,7 @@ def _token(tokenizer: Tokenizer, token: int) -> dict[str, Any]:
 
 def _text_token(tokenizer: Tokenizer, token: int, stream: DecodeStream) -> dict[str, Any]:
     """A token of a text: `shown` is the text that is complete with it, empty while a character goes on."""
-    if token == tokenizer.eos_token_id:
+    if tokenizer.has_eos and token == tokenizer.eos_token_id:
         return _token(tokenizer, token)
     return {**_token(tokenizer, token), "shown": stream.push(token)}
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 import normscope.blocks.norm as ours
-from normscope.fuse.change import ClassChange
+from normscope.fusing.change import ClassChange
 from normscope.tracing.module_trials import random_input
 
 TORCH_NORM_CLASSES = nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, _NormBase, nn.LocalResponseNorm

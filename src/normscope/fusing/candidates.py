@@ -8,10 +8,10 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from normscope.blocks.norm.base import Norm
-from normscope.fuse.change import ClassChange
-from normscope.fuse.equivalence import first_difference
-from normscope.fuse.fused_forward import FORMULA_ATTRIBUTE, RANKS, FusedFormula, FusedForward, fused_class
-from normscope.fuse.torch_norms import TORCH_NORM_CLASSES, TORCH_NORMS, torch_change, torch_inputs
+from normscope.fusing.change import ClassChange
+from normscope.fusing.equivalence import first_difference
+from normscope.fusing.fused_forward import FORMULA_ATTRIBUTE, RANKS, FusedFormula, FusedForward, fused_class
+from normscope.fusing.torch_norms import TORCH_NORM_CLASSES, TORCH_NORMS, torch_change, torch_inputs
 from normscope.ops import kernel_mode
 from normscope.ops.activations import REFERENCE_ACTIVATIONS
 from normscope.tracing.module_trials import allclose, call_forward, own_attributes, random_input, randomized_copy

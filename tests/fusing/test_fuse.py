@@ -14,7 +14,7 @@ from torch.nn.utils import parametrize
 import normscope
 from normscope.errors import ArgumentTypeError
 from normscope.ops.kernel_mode import reference_kernels
-from tests.fuse.foreign import OtherNorm, rms
+from tests.fusing.foreign import OtherNorm, rms
 from tests.support import close_all, gradients, randn, scramble
 
 TOLERANCE = 1e-5

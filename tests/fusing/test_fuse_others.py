@@ -12,10 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import normscope
-from normscope.fuse.fused_forward import FORMULA_ATTRIBUTE, FusedForward
+from normscope.fusing.fused_forward import FORMULA_ATTRIBUTE, FusedForward
 from normscope.ops.kernel_mode import reference_kernels
-from tests.fuse import foreign
-from tests.fuse.foreign import MODELS, VOCABULARY, OtherNorm, logits, made
+from tests.fusing import foreign
+from tests.fusing.foreign import MODELS, VOCABULARY, OtherNorm, logits, made
 from tests.pairs import chiefly, every_value
 from tests.support import randn, random_tokens, scramble
 

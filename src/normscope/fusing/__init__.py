@@ -12,7 +12,7 @@ a faster `forward`. Optimizers, state_dicts, hooks and references stay valid, an
     report          what was fused, what was skipped and why
 """
 
-from normscope.fuse.fuse_model import fuse
-from normscope.fuse.report import FusedModule, FuseReport, Skipped
+from normscope.fusing.fuse_model import fuse
+from normscope.fusing.report import FusedModule, FuseReport, Skipped
 
 __all__ = ["FuseReport", "FusedModule", "Skipped", "fuse"]

@@ -9,9 +9,9 @@ from torch import nn
 
 from normscope.blocks.norm.functional import rms_norm
 from normscope.errors import ArgumentTypeError
-from normscope.fuse.candidates import CandidateFinder
-from normscope.fuse.change import ClassChange
-from normscope.fuse.report import FusedModule, FuseReport, Skipped
+from normscope.fusing.candidates import CandidateFinder
+from normscope.fusing.change import ClassChange
+from normscope.fusing.report import FusedModule, FuseReport, Skipped
 
 
 def fuse(model: nn.Module) -> FuseReport:

@@ -1,0 +1,166 @@
+"""Every format is proved in its own runtime; what it cannot represent is refused before anything is written."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from normscope.blocks.rotary_scaling import RotaryScaling
+from normscope.comparing.runtimes.onnx_runtime import OnnxRuntime
+from normscope.errors import ConfigError
+from normscope.exporting.export import FORMATS, MARKER, Exported, ExportError, export_source
+from normscope.exporting.gguf.architectures import architecture_of
+from normscope.exporting.model_source import ModelSource
+from normscope.exporting.onnx import write as onnx_write
+from normscope.exporting.safetensors_folder import write_shards
+from tests.exporting.models import small_source
+
+NEEDS = {"gguf": "xllamacpp", "onnx": "onnxruntime", "hf": "transformers"}
+FAST = [
+    ("gguf", "llama", "characters", "f32"),
+    ("onnx", "nanochat", "bytes", "float32"),
+    ("hf", "nanochat", "characters", "stored"),
+    ("safetensors", "llama", "bpe", "bfloat16"),
+    ("nanogpt", "gpt2", "characters", "float32"),
+]
+ALL = [
+    (to, model, tokenizer, weights)
+    for to, models in {
+        "gguf": ("gpt2", "llama"),
+        "onnx": ("gpt2", "llama", "nanochat"),
+        "hf": ("gpt2", "llama", "nanochat"),
+    }.items()
+    for model in models
+    for tokenizer in ("characters", "bytes", "bpe")
+    for weights in FORMATS[to].weights
+]
+
+
+def exported(source: ModelSource, to: str, folder: Path, weights: str) -> Exported:
+    if to in NEEDS:
+        pytest.importorskip(NEEDS[to])
+    FORMATS[to].check(source)
+    return export_source(source, to, folder / f"small{FORMATS[to].suffix}", weights, "require")
+
+
+def check(to: str, model: str, tokenizer: str, weights: str, folder: Path) -> None:
+    result = exported(small_source(model, tokenizer), to, folder, weights)
+    assert result.proof is not None
+    assert result.proof.succeeded
+    assert result.proof.diff is not None
+    behavior = result.proof.diff.behavior
+    assert behavior is not None
+    assert (len(behavior.distances), behavior.greedy_equal) == (64, 64)
+    assert [one.name for one in folder.iterdir()] == [result.path.name]  # nothing temporary is left
+    assert (folder / result.path.name / MARKER).is_file() == FORMATS[to].is_folder
+
+
+@pytest.mark.parametrize(("to", "model", "tokenizer", "weights"), FAST)
+def test_an_export_is_equal_in_its_own_runtime(
+    to: str, model: str, tokenizer: str, weights: str, tmp_path: Path
+) -> None:
+    check(to, model, tokenizer, weights, tmp_path)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("to", "model", "tokenizer", "weights"), ALL)
+def test_every_combination(to: str, model: str, tokenizer: str, weights: str, tmp_path: Path) -> None:
+    check(to, model, tokenizer, weights, tmp_path)
+
+
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama 3.1": ("llama", {"rotary_scaling": RotaryScaling(kind="llama3", factor=8.0, original_context=16)}),
+    "linear": ("llama", {"rotary_scaling": RotaryScaling(kind="linear", factor=4.0), "rotary_base": 5e5}),
+    "biases": ("llama", {"bias": True}),
+    "tied": ("llama", {"tied_head": True, "head_dim": 12}),
+    "qwen2": ("qwen2", {"bias": "qkv"}),
+    "qwen3": ("qwen3", {"qk_norm": "rms", "head_dim": 12}),
+}
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("to", ["gguf", "hf"])
+def test_families_of_imported_models(to: str, name: str, tmp_path: Path) -> None:
+    family, overrides = VARIANTS[name]
+    source = small_source("llama", "bytes", **overrides)
+    assert architecture_of(source.model.config) == family
+    if (to, family) == ("hf", "qwen2"):  # transformers gives it Qwen's tokenizer class, whatever the folder says
+        with pytest.raises(ExportError, match="tokenizer: decomposed accents differ"):
+            exported(source, to, tmp_path, "stored")
+        return
+    proof = exported(source, to, tmp_path, "f32" if to == "gguf" else "stored").proof
+    assert proof is not None
+    assert proof.succeeded
+
+
+@pytest.mark.parametrize(
+    ("to", "model", "field"),
+    [
+        ("gguf", "nanochat", "embedding_norm=True"),
+        ("gguf", "llama-window", "window=9"),
+        ("hf", "llama-post", "wiring='post'"),
+        ("nanogpt", "llama", "positions='rotary'"),
+        ("onnx", "llama-batch", "norm="),
+    ],
+)
+def test_what_a_format_cannot_represent_is_refused_by_the_name_of_the_field(to: str, model: str, field: str) -> None:
+    preset, _, change = model.partition("-")
+    overrides: dict[str, dict[str, Any]] = {
+        "": {},
+        "window": {"window": 9},
+        "post": {"wiring": "post"},
+        "batch": {"norm": "instance", "allow_future_leak": True},
+    }
+    with pytest.raises(ConfigError) as caught:
+        FORMATS[to].check(small_source(preset, **overrides[change]))
+    assert field in str(caught.value)
+    assert "--preset " in str(caught.value) or "--model " in str(caught.value)
+
+
+def test_nanogpt_refuses_a_tokenizer_that_sample_py_does_not_have() -> None:
+    with pytest.raises(ConfigError, match="--tokenizer characters"):
+        FORMATS["nanogpt"].check(small_source("gpt2", "bpe"))
+
+
+def test_onnx_takes_batches_and_continues_from_its_cache(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    source = small_source("llama", "bytes", window=5)
+    tmp_path.joinpath("m").mkdir()
+    onnx_write.write_onnx(source, "float32", tmp_path / "m")
+    runtime = OnnxRuntime(tmp_path / "m")
+    tokens = torch.randint(257, (3, 12), generator=torch.Generator().manual_seed(0))
+    expected = source.model(tokens).detach()
+    first, *past = runtime._run(tokens[:, :7].tolist(), runtime._empty(3))
+    second, *_ = runtime._run(tokens[:, 7:].tolist(), past)
+    torch.testing.assert_close(torch.cat([torch.tensor(first), torch.tensor(second)], 1), expected, rtol=0, atol=1e-4)
+
+
+def test_a_failed_proof_leaves_the_files_under_another_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = small_source("llama")
+    path = tmp_path / "small-safetensors"
+    export_source(source, "safetensors", path, "stored", "require")
+    before = (path / "model.safetensors").read_bytes()
+    monkeypatch.setattr(
+        "normscope.exporting.safetensors_folder.in_dtype", lambda tensor, weights: tensor.detach().half()
+    )
+    with pytest.raises(ExportError, match=r"small-safetensors\.failed") as caught:
+        export_source(source, "safetensors", path, "stored", "require")
+    assert not caught.value.proof.succeeded
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["small-safetensors", "small-safetensors.failed"]
+    assert (path / "model.safetensors").read_bytes() == before
+    assert "differs" in (tmp_path / "small-safetensors.failed" / MARKER).read_text()
+
+
+def test_large_weights_are_written_in_several_files(tmp_path: Path) -> None:
+    from safetensors.torch import load_file
+
+    tensors = {f"t{i}": torch.full((8,), float(i)) for i in range(5)}
+    write_shards(tmp_path, tensors.items(), max_bytes=64)
+    index = json.loads((tmp_path / "model.safetensors.index.json").read_text())
+    assert index["metadata"]["total_size"] == 160
+    assert sorted(set(index["weight_map"].values())) == [f"model-0000{i}-of-00003.safetensors" for i in (1, 2, 3)]
+    for name, file in index["weight_map"].items():
+        assert torch.equal(load_file(tmp_path / file)[name], tensors[name])

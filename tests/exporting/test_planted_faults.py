@@ -1,0 +1,202 @@
+"""Faults of exports that are known from the trackers of other tools: each is planted in a writer, caught and named."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from normscope.exporting.export import FORMATS, ExportError, export_source
+from normscope.exporting.first_difference import ENDS
+from normscope.exporting.gguf import architectures, write
+from normscope.exporting.gguf.tokenizer import gguf_tokenizer
+from normscope.exporting.html_support import norm_tables
+from normscope.exporting.huggingface import write as huggingface_write
+from normscope.exporting.onnx import model_graph
+from normscope.exporting.onnx.graph import Graph
+from normscope.exporting.safetensors_folder import write_shards
+from normscope.interop import weight_table
+from normscope.interop.files.lazy_tensors import LazyTensors
+from tests.exporting.models import small_source
+from tests.exporting.test_formats import NEEDS
+
+EXACT = {"gguf": "f32", "hf": "float32", "onnx": "float32"}
+"""The weight formats without rounding."""
+Patch = pytest.MonkeyPatch
+Plant = Callable[[Patch], None]
+
+SWAPPED = "queries and keys have their halves swapped, or the rotation has the opposite sign"
+
+
+def arrange(change: Callable[[Any, str, str, Tensor, Any], Tensor]) -> Plant:
+    """Change how the rows of q and k are sorted for llama.cpp; `change` gets the right function first."""
+    right = architectures.arrange
+    return lambda patch: patch.setattr(architectures, "arrange", lambda *rest: change(right, *rest))
+
+
+def twice(right: Any, name: str, key: str, tensor: Tensor, config: Any) -> Tensor:
+    found: Tensor = right(name, key, right(name, key, tensor, config), config)
+    return found
+
+
+def swap_halves(right: Any, name: str, key: str, tensor: Tensor, config: Any) -> Tensor:
+    if key.endswith(("attn_q.weight", "attn_k.weight")):
+        tensor = tensor.unflatten(0, (-1, 2, config.head_sizes[2] // 2)).flip(1).reshape(tensor.shape)
+    found: Tensor = right(name, key, tensor, config)
+    return found
+
+
+def metadata(**wrong: Any) -> Plant:
+    values = {name.replace("__", "."): one for name, one in wrong.items()}
+    right = architectures.metadata
+    return lambda patch: patch.setattr(write, "metadata", lambda *arguments: {**right(*arguments), **values})
+
+
+def tokenizer(**wrong: Any) -> Plant:
+    return lambda patch: patch.setattr(
+        write, "gguf_tokenizer", lambda *arguments: dataclasses.replace(gguf_tokenizer(*arguments), **wrong)
+    )
+
+
+def without_head(patch: Patch) -> None:
+    right = architectures.tensors
+
+    def tensors(*arguments: Any) -> LazyTensors:
+        found = right(*arguments)
+        kept = {name: spec for name, spec in found.specs.items() if name != "output.weight"}
+        return LazyTensors(kept, found.__getitem__)
+
+    patch.setattr(write, "tensors", tensors)
+
+
+def settings(**wrong: Any) -> Plant:
+    """Write wrong settings to config.json."""
+    right = huggingface_write.write_json
+
+    def write_json(path: Path, content: dict[str, Any]) -> None:
+        right(path, {**content, **wrong} if path.name == "config.json" else content)
+
+    return lambda patch: patch.setattr(huggingface_write, "write_json", write_json)
+
+
+def drop_head_of_folder(patch: Patch) -> None:
+    right = write_shards
+    patch.setattr(
+        huggingface_write,
+        "write_shards",
+        lambda folder, tensors: right(folder, (one for one in tensors if one[0] != "lm_head.weight")),
+    )
+
+
+def negate_sine(patch: Patch) -> None:
+    right = model_graph._ModelGraph._rotary_tables
+
+    def tables(self: Any) -> Any:
+        cos, sin = right(self)
+        return cos, sin * -1.0
+
+    patch.setattr(model_graph._ModelGraph, "_rotary_tables", tables)
+
+
+def start_at_one(patch: Patch) -> None:
+    right = Graph.node
+
+    def node(self: Graph, operator: str, *inputs: Any, **attributes: Any) -> Any:
+        found = right(self, operator, *inputs, **attributes)
+        if operator != "Gather" or "position" not in getattr(inputs[0], "name", ""):
+            return found
+        return right(self, "Gather", inputs[0], inputs[1] + 1, **attributes)
+
+    patch.setattr(Graph, "node", node)
+
+
+def onnx_eps(patch: Patch) -> None:
+    right = norm_tables
+
+    def tables(model: Any) -> Any:
+        return {name: one and {**one, "eps": 1e-3} for name, one in right(model).items()}
+
+    patch.setattr(model_graph, "norm_tables", tables)
+
+
+def one(name: str, to: str, model: str, plant: Plant, layer: str | None, *words: str, slow: bool = False) -> Any:
+    marks = [pytest.mark.exhaustive] if slow else []
+    return pytest.param(to, model, plant, layer, words, id=name, marks=marks)
+
+
+FAULTS = [
+    one("rotation-sign", "onnx", "llama", negate_sine, "blocks.0.attention", SWAPPED),
+    one("eps", "onnx", "llama", onnx_eps, ENDS, "eps of the norms is 0.001 instead of 1e-05"),
+    one(
+        "activation",
+        "onnx",
+        "gpt2",
+        lambda patch: patch.setitem(model_graph.ACTIVATIONS, "gelu", model_graph.ACTIVATIONS["relu"]),
+        "blocks.0.mlp",
+        "the activation is relu instead of gelu",
+    ),
+    one("missing-merges", "gguf", "llama", tokenizer(merges=[]), None, "llama.cpp cannot load it", "merges"),
+    one(
+        "permutation-forgotten",
+        "gguf",
+        "llama",
+        arrange(lambda right, name, key, tensor, config: tensor),
+        "blocks.0.attention",
+        "queries and keys have rows in",
+    ),
+    one("special-token", "gguf", "llama", tokenizer(eos=0), None, "the end-of-text token is 0 instead of", slow=True),
+    one("permutation-twice", "gguf", "llama", arrange(twice), "blocks.0.attention", "queries and keys", slow=True),
+    one("halves-swapped", "gguf", "llama", arrange(swap_halves), "blocks.0.attention", SWAPPED, slow=True),
+    one(
+        "tied-head", "gguf", "llama", without_head, ENDS, "the output head is the embedding, but the head is not tied",
+        slow=True,
+    ),
+    one(
+        "gguf-eps", "gguf", "llama", metadata(attention__layer_norm_rms_epsilon=1e-3), ENDS,
+        "eps of the norms is 0.001", slow=True,
+    ),
+    one(
+        "gguf-base", "gguf", "llama", metadata(rope__freq_base=1e6), "blocks.0.attention",
+        "the base of the rotary embedding is 1e+06", slow=True,
+    ),
+    one(
+        "hf-rotation-sign", "hf", "nanochat",
+        lambda patch: patch.setattr(weight_table, "_turned_back", lambda tensor, config: tensor),
+        "blocks.0.attention", SWAPPED, slow=True,
+    ),
+    one(
+        "hf-activation", "hf", "gpt2", settings(activation_function="relu"), "blocks.0.mlp",
+        "the activation is relu instead of gelu", slow=True,
+    ),
+    one(
+        "hf-tied-head", "hf", "llama", drop_head_of_folder, None, "transformers loads it in part", "lm_head.weight",
+        slow=True,
+    ),
+    one("hf-eps", "hf", "llama", settings(rms_norm_eps=1e-3), None, "eps of the norms is 0.001", slow=True),
+    one("position-off-by-one", "onnx", "gpt2", start_at_one, ENDS, "positions are off by one, too late", slow=True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("to", "model", "plant", "layer", "words"), FAULTS)
+def test_a_planted_fault_is_caught_and_named(
+    to: str,
+    model: str,
+    plant: Plant,
+    layer: str | None,
+    words: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip(NEEDS[to])
+    source = small_source(model, "characters", depth=1)
+    plant(monkeypatch)
+    with pytest.raises(ExportError) as caught, torch.no_grad():
+        export_source(source, to, tmp_path / f"m{FORMATS[to].suffix}", EXACT[to], "require")
+    message = str(caught.value)
+    for word in words:
+        assert word in message, message
+    if layer is not None:
+        assert caught.value.proof.first_layer == layer
