@@ -54,11 +54,12 @@ def take_xray(
     >>> [layer["name"] for layer in layer_signal(take_xray(model, tokens, tokens))]
     ['embedding', 'blocks.0', 'blocks.1', 'final_norm']
     """
+    batch = (inputs, targets) if positions is None else (inputs, targets, positions)
     modes = [(module, module.training) for module in model.modules()]
     layers = [name for name, _ in model.named_modules() if _LAYERS.fullmatch(name)]
     try:
         with Xray(model.eval(), label=label, submodules=layers if only_layers else True) as xray:
-            model.loss(inputs, targets, positions).backward()
+            model.loss(*batch).backward()
     finally:
         for module, training in modes:  # one by one: some modules may have been in eval mode
             module.training = training

@@ -15,6 +15,7 @@ from normscope.models.config_json import config_to_json
 from normscope.models.summary import describe_model
 from normscope.ops.kernel_mode import select_backend
 from normscope.ops.numba_loader import has_compiled_kernels, kernels_available
+from normscope.render.formatting import format_count
 from normscope.runs.events import FinishedEvent, NoticeEvent, Observer, StartedEvent, StepEvent, ThreadsEvent
 from normscope.runs.metrics_file import MetricsFile
 from normscope.runs.report.page import write_report
@@ -153,6 +154,10 @@ def report_start(session: TrainingSession) -> None:
 def startup_notices(session: TrainingSession) -> list[str]:
     """The notices for a new or resumed run, one sentence each."""
     step, notices = session.step, [] if session.step else list(session.corpus.notices)
+    origin = session.run.config.origin
+    if origin is not None and not session.step:
+        trained, total = (format_count(count) for count in _parameter_counts(session))
+        notices.append(f"starting from {origin.path} ({origin.format}): {trained} of {total} parameters are trained")
     if session.dropped:
         dropped = ", ".join(map(str, session.dropped))
         notices.append(f"resuming from step {step}: later checkpoints are dropped ({dropped})")
@@ -167,6 +172,12 @@ def startup_notices(session: TrainingSession) -> list[str]:
     if session.device.type == "cpu" and must_compile_kernels():
         notices.append("compiling kernels for this machine (once): the first steps take a few seconds longer")
     return notices
+
+
+def _parameter_counts(session: TrainingSession) -> tuple[int, int]:
+    """The number of parameters that are trained, and of all."""
+    sizes = [(parameter.numel(), parameter.requires_grad) for parameter in session.model.parameters()]
+    return sum(size for size, is_trained in sizes if is_trained), sum(size for size, _ in sizes)
 
 
 def must_compile_kernels() -> bool:
