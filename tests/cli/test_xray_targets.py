@@ -61,7 +61,7 @@ def test_a_folder_without_weights(bert: Path, capsys: pytest.CaptureFixture[str]
     (bert / "model.safetensors").unlink()
     capsys.readouterr()
     errors = refused(["xray", "bert"], capsys)
-    assert errors.startswith("error: unsupported model_type 'bert'\nfix: ")
+    assert errors.startswith("error: bert has neither model.safetensors nor model.safetensors.index.json")
     assert errors.count("\n") == 2  # the error, the fix
 
 

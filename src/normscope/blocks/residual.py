@@ -25,7 +25,7 @@ class MaskedNorm:
         return y
 
     def without_padding(self, x: Tensor) -> Tensor:
-        """Return x with zeros at padding, as a norm before the branch would give it: 0 * NaN is NaN in gradients."""
+        """Return x with zeros at padding, for a branch that reads the stream itself."""
         return x if self.mask is None else x.where(self.mask[:, :, None], 0.0)
 
     def add_and_normalize(self, x: Tensor, branch: Tensor) -> tuple[Tensor, Tensor]:

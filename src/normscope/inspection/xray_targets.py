@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from normscope.checks import check_seed
 from normscope.data.packed_batches import validation_batches
-from normscope.errors import ConfigError, FileError, NormscopeError, WeightsError
+from normscope.errors import ConfigError, NormscopeError, WeightsError
 from normscope.inspection.user_function import call_function, check_call
 from normscope.interop.checkpoint import build_model
 from normscope.interop.files.safetensors_file import open_sharded
@@ -107,10 +107,7 @@ def from_checkpoint(source: Source, seed: int) -> XrayTarget:
     except WeightsError as error:
         if source.kind != HUGGINGFACE:
             raise
-        try:
-            open_sharded(source.path)  # transformers cannot read damaged weights either
-        except FileError:  # there are none
-            raise error from None
+        open_sharded(source.path)  # raises for damaged weights, which transformers cannot read either
         return _of_transformers(source.path, seed, error)
     return _on_random_tokens(str(source.path), model, seed)
 
