@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from normscope.blocks.rotary_scaling import RotaryScaling
+from normscope.comparing.runtimes import RuntimeMissingError
 from normscope.comparing.runtimes.onnx_runtime import OnnxRuntime
-from normscope.errors import ConfigError
+from normscope.errors import ConfigError, FileError
 from normscope.exporting.export import FORMATS, MARKER, Exported, ExportError, export_source
 from normscope.exporting.gguf.architectures import architecture_of
 from normscope.exporting.model_source import ModelSource
@@ -62,6 +63,17 @@ def test_an_export_is_equal_in_its_own_runtime(
     to: str, model: str, tokenizer: str, weights: str, tmp_path: Path
 ) -> None:
     check(to, model, tokenizer, weights, tmp_path)
+
+
+def test_a_page_is_equal_in_node_also_with_a_padded_vocabulary(tmp_path: Path) -> None:
+    source = small_source("gpt2", "characters", vocab_size=64)
+    try:
+        FORMATS["html"].check(source)
+        result = exported(source, "html", tmp_path, "int8")
+    except (FileError, RuntimeMissingError) as error:
+        pytest.skip(str(error))
+    assert result.proof is not None
+    assert result.proof.succeeded
 
 
 @pytest.mark.exhaustive

@@ -21,12 +21,12 @@ class Export:
     """Run folder."""
 
     to: Str = "html"
-    """Format: html (one page that runs in a browser), hf (transformers), gguf (llama.cpp), onnx, safetensors or
-    nanogpt."""
+    """Format: html (one page that runs in a browser), hf (transformers), gguf (llama.cpp), onnx, safetensors,
+    nanogpt, or peft (the adapters of a run with LoRA)."""
 
     weights: OptionalStr = None
     """Weight format, the default first. html: int8, float32. hf and safetensors: stored, float32, bfloat16, float16.
-    gguf: f16, f32, q8_0, q4_0. onnx and nanogpt: float32."""
+    gguf: f16, f32, q8_0, q4_0. onnx, nanogpt and peft: float32."""
 
     out: OptionalFile = None
     """Output file or folder. Default: in the run folder, with its name: NAME.html, NAME.gguf, NAME-hf, ..."""

@@ -19,6 +19,7 @@ from normscope.exporting.huggingface.write import check_huggingface, write_huggi
 from normscope.exporting.model_source import ModelSource, read_source
 from normscope.exporting.nanogpt import check_nanogpt, write_nanogpt
 from normscope.exporting.onnx.write import check_onnx, write_onnx
+from normscope.exporting.peft import check_peft, write_adapter
 from normscope.exporting.proof import Proof, ProofPlan, Write, prove
 from normscope.exporting.safetensors_folder import WEIGHTS as DTYPES
 from normscope.exporting.safetensors_folder import check_safetensors, write_safetensors
@@ -97,6 +98,14 @@ FORMATS: Mapping[str, ExportFormat] = {
         plan=plans.SAFETENSORS,
         usage="read it with safetensors.torch.load_file",
     ),
+    "peft": ExportFormat(
+        suffix="-peft",
+        weights=("float32",),
+        check=check_peft,
+        write=write_adapter,
+        plan=plans.PEFT,
+        usage="load it with peft.PeftModel.from_pretrained(base_model, FOLDER)",
+    ),
     "nanogpt": ExportFormat(
         suffix="-nanogpt",
         weights=("float32",),
@@ -160,7 +169,7 @@ def export(
 
     Args:
         run: The run, or its folder.
-        to: Format: html, hf, gguf, onnx, safetensors or nanogpt.
+        to: Format: html, hf, gguf, onnx, safetensors, nanogpt, or peft for the adapters of a run with LoRA.
         weights: Weight format; by default the first that the format lists.
         out: The file or folder; by default beside the run's files, with the name of the run.
         checkpoint: "best", "last", or a saved step.

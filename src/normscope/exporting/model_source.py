@@ -1,7 +1,7 @@
 """What an export is made from: a model, its tokenizer, and facts about its run."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,12 +23,16 @@ class ModelSource:
         tokenizer: its tokenizer.
         facts: name, parameters, step, steps, loss, bits_per_byte and floor; None where a value is unknown.
         prompt: a text that the model can continue.
+        adapted: of a run with LoRA, the model with adapters that are not merged.
+        base: of such a run, the path of the model that it started from.
     """
 
     model: GPT
     tokenizer: Tokenizer
     facts: Mapping[str, Any]
     prompt: str = ""
+    adapted: GPT | None = None
+    base: str = ""
 
     @property
     def name(self) -> str:
@@ -38,7 +42,11 @@ class ModelSource:
 def read_source(run: Run, checkpoint: str | int) -> ModelSource:
     """Load what to export of a run; `checkpoint` is "best", "last", or a saved step."""
     model, step = run.load_model(checkpoint)
-    return ModelSource(model, run.tokenizer(), _facts(run, step, model), run.config.prompt)
+    facts, origin = _facts(run, step, model), run.config.origin
+    source = ModelSource(model, run.tokenizer(), facts, run.config.prompt)
+    if origin is None or run.config.train.lora is None:
+        return source
+    return replace(source, adapted=run.load_trained_model(step)[0], base=origin.path)
 
 
 def _facts(run: Run, step: int, model: GPT) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from normscope.exporting.gguf.rounding import llama_cpp_model
 from normscope.exporting.html import int8_names
 from normscope.exporting.library_tokenizer import OWN_CHARACTERS, eos_of
 from normscope.exporting.model_source import ModelSource
+from normscope.exporting.peft import open_adapter
 from normscope.exporting.proof import ProofPlan
 from normscope.exporting.safetensors_folder import DTYPES, in_dtype
 from normscope.generate.decoder import pack
@@ -92,4 +93,5 @@ ONNX = ProofPlan("onnxruntime", lambda source, weights, path: OnnxRuntime(path))
 SAFETENSORS = ProofPlan(
     "safetensors", lambda source, weights, path: SafetensorsRuntime(path), _converted, lambda model, weights: 1e-6
 )
+PEFT = ProofPlan("peft", open_adapter, tolerance=lambda model, weights: 1e-4)
 NANOGPT = ProofPlan("nanoGPT", _open_nanogpt, known=_nanogpt_strings)

@@ -17,7 +17,7 @@ interface Generated {
 
 export function programmable({ model, tokenizer }: Loaded) {
   return {
-    facts: () => ({ context: model.config.context, vocab_size: tokenizer.vocabSize, eos_token_id: tokenizer.eos }),
+    facts: () => ({ context: model.config.context, vocab_size: model.config.vocab_size, eos_token_id: tokenizer.eos }),
     encode: (text: string): number[] => tokenizer.encode(text),
     decode: (tokens: number[]): string => {
       const stream = new DecodeStream(tokenizer);
@@ -29,9 +29,9 @@ export function programmable({ model, tokenizer }: Loaded) {
       while (sequence.pending > 0) sequence.advance();
       return [...sequence.logits()];
     },
-    /** The logits after each token of a text that fits the context, for comparisons. */
+    /** The logits after each token of a text that fits the context, for comparisons; also those of padding. */
     positionLogits: (tokens: number[]): number[][] => {
-      const sequence = new Sequence(model, tokens, tokenizer.vocabSize, tokenizer.eos);
+      const sequence = new Sequence(model, tokens, model.config.vocab_size, tokenizer.eos);
       return tokens.map(() => {
         sequence.advance();
         return [...sequence.logits()];
@@ -39,7 +39,7 @@ export function programmable({ model, tokenizer }: Loaded) {
     },
     /** The likeliest next tokens, past any end of text. */
     greedy: (tokens: number[], count: number): number[] => {
-      const sequence = new Sequence(model, tokens, tokenizer.vocabSize, tokenizer.eos);
+      const sequence = new Sequence(model, tokens, model.config.vocab_size, tokenizer.eos);
       while (sequence.tokens.length < tokens.length + count) {
         while (sequence.pending > 0) sequence.advance();
         const logits = sequence.logits();

@@ -41,7 +41,11 @@ class PageRuntime:
             _, errors = self._process.communicate()
             raise RuntimeRefusalError(f"Node.js cannot run it: {errors[-400:]}")
 
-        facts = self._call("facts")
+        try:
+            facts = self._call("facts")
+        except RuntimeRefusalError:
+            self.close()
+            raise RuntimeMissingError("the page was built by an earlier version\nfix: make page") from None
         self.context, self.vocab_size = int(facts["context"]), int(facts["vocab_size"])
         self.eos_token_id: int | None = facts["eos_token_id"]
 

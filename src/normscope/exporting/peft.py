@@ -1,0 +1,43 @@
+"""Write the adapters of a run as a folder that peft loads onto the model that the run started from."""
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from normscope.blocks.lora import is_adapter
+from normscope.comparing.runtimes.peft_runtime import PeftRuntime
+from normscope.errors import ConfigError
+from normscope.exporting.huggingface.write import check_huggingface, write_huggingface
+from normscope.exporting.model_source import ModelSource
+from normscope.interop.checkpoint import model_from_weights
+from normscope.interop.peft import write_peft
+from normscope.models.gpt import GPT
+
+
+def check_peft(source: ModelSource) -> None:
+    """Raise a ConfigError if the run has no adapters, or transformers has no architecture for its model."""
+    if source.adapted is None:
+        raise ConfigError(
+            f"{source.name} has no LoRA adapters\nfix: --to hf for all weights, or train with --lora RANK"
+        )
+    check_huggingface(source)
+
+
+def write_adapter(source: ModelSource, weights: str, folder: Path) -> None:
+    """Write adapter_config.json and adapter_model.safetensors into an empty folder."""
+    assert source.adapted is not None
+    write_peft(source.adapted, folder, source.base)
+
+
+def open_adapter(source: ModelSource, weights: str, folder: Path) -> PeftRuntime:
+    """Load the adapter with peft, onto the base model that transformers loads from an export of it."""
+    assert source.adapted is not None
+    with tempfile.TemporaryDirectory(prefix="normscope-base-") as base:
+        write_huggingface(replace(source, model=_base_model(source.adapted)), "stored", Path(base))
+        return PeftRuntime(folder, Path(base))
+
+
+def _base_model(adapted: GPT) -> GPT:
+    """The model without its adapters."""
+    weights = {name: tensor for name, tensor in adapted.state_dict().items() if not is_adapter(name)}
+    return model_from_weights(adapted.config, weights)
