@@ -140,7 +140,7 @@ def test_every_format_has_a_default_weight_format_and_a_name_of_its_own() -> Non
         ({"norm": "instance", "allow_future_leak": True}, r"norm='b \[s\] d': its brackets are not the last features"),
         ({"norm": "[b s d]", "allow_future_leak": True}, "its brackets are not the last features"),
         ({"norm": NormSpec("b s ([g] d)", affine=None, sizes={"g": 4})}, "its brackets are not the last features"),
-        ({"norm": NormSpec("b s (g [d])", affine="g", sizes={"g": 4})}, "its gain is not along the last features"),
+        ({"norm": NormSpec("b s (g [d])", affine="g", sizes={"g": 4})}, "its weight is not along the last features"),
         ({"qk_norm": NormSpec("b s [h] e", affine=None)}, r"qk_norm='b s \[h\] e': its brackets"),
         ({"qk_norm": NormSpec("b s [h e]", affine=None), "kv_heads": 1}, "it differs between queries and keys"),
     ],
@@ -284,6 +284,17 @@ def test_what_the_page_does_not_have_is_refused_by_name() -> None:
         config = preset("llama", **{"window": 3, name: value})
         with pytest.raises(ConfigError, match=f"the page cannot run a model with {name}="):
             html_support.check_config(config)
+
+
+def test_the_page_has_every_wiring_and_activation_that_is_not_refused() -> None:
+    web = Path(__file__).parents[2] / "web/src/model"
+    for name, table in (("wiring", "WIRINGS"), ("activation", "ACTIVATIONS")):
+        (source,) = [
+            text for path in web.glob("*.ts") if f"const {table}" in (text := path.read_text(encoding="utf-8"))
+        ]
+        body = source.partition(f"const {table}")[2].partition("\n};")[0]
+        found = re.findall(r'^  "?([\w-]+)"?[:,(]', body, re.M)
+        assert sorted(found) == sorted(html_support.SUPPORTED[name])
 
 
 def test_every_field_of_a_config_is_in_the_page_or_refused() -> None:

@@ -21,15 +21,19 @@ ONLY_DEFAULT = (
     "rotary_dim", "rotary_pattern", "rotary_scaling", "smear", "value_embeddings", "window_pattern",
 )  # fmt: skip
 """Fields of `GPTConfig` that the page does not have."""
-_UNSUPPORTED = {"wiring": ("parallel-2", "branch"), "activation": ("geglu-tanh",)}
+SUPPORTED = {
+    "wiring": ("pre", "post", "sandwich", "parallel", "single", "none"),
+    "activation": ("relu2", "relu", "gelu", "gelu-tanh", "silu", "swiglu", "reglu", "geglu"),
+}
+"""Values that the page knows; a wiring or activation that is added to normscope is refused until the page has it."""
 
 
 def check_config(config: GPTConfig, target: str = "the page") -> None:
     """Refuse a config that the page, or another target with the same limits, cannot run."""
     defaults = {field.name: field.default for field in dataclasses.fields(GPTConfig)}
-    for name in (*ONLY_DEFAULT, *_UNSUPPORTED):
+    for name in (*ONLY_DEFAULT, *SUPPORTED):
         value = getattr(config, name)
-        if value != defaults[name] and value in _UNSUPPORTED.get(name, (value,)):
+        if value not in SUPPORTED.get(name, (defaults[name],)):
             raise ConfigError(
                 f"{target} cannot run a model with {name}={value!r}\nfix: train another model, such as --preset llama"
             )
@@ -70,7 +74,7 @@ def _norm_table(norm: Norm | None, field: str, sizes: tuple[int, ...]) -> NormTa
         raise _unsupported(field, norm, "its brackets are not the last features of each token")
     along = () if norm.axes is None else plan.broadcast_shape(norm.axes.names)
     if along and not any(along == (1,) * i + plan.split_shape[i:] for i in range(2, len(along))):
-        raise _unsupported(field, norm, "its gain is not along the last features")
+        raise _unsupported(field, norm, "its weight is not along the last features")
     eps = _FLOAT32_EPS if norm.eps is None else norm.eps
     return {"centers": norm.statistic.centers, "eps": eps, "group": math.prod(plan.split_shape[first:])}
 
