@@ -110,7 +110,7 @@ def ask(*shape: int, mask: Any = None) -> Any:
     ("norm-name", ConfigError, "there is no norm 'rns'; give one of layer, rms", lambda: config(norm="rns")),
     ("qk-norm-name", ConfigError, "there is no norm 'rns'", lambda: config(qk_norm="rns")),
     ("norm-list", ConfigError, "there is no norm", lambda: config(norm=["rms"])),
-    ("bias", ConfigError, "bias='no' must be True or False", lambda: config(bias="no")),
+    ("bias", ConfigError, "bias='no' must be True, False, qkv, attention or mlp", lambda: config(bias="no")),
     ("causal", ConfigError, "causal=None must be True or False", lambda: config(causal=None)),
     ("leak", ConfigError, "allow_future_leak=1 must be True or False", lambda: config(allow_future_leak=1)),
     ("no-config", ConfigError, "a Block expects a BlockConfig, but got 16", lambda: Block(16)),  # type: ignore[arg-type]

@@ -35,7 +35,7 @@ PLAIN: dict[str, Formula] = {
     "gelu-tanh": gelu_tanh,
     "silu": silu,
 }
-GATED: dict[str, Formula] = {"swiglu": silu, "reglu": lambda x: max(x, 0.0), "geglu": gelu}
+GATED: dict[str, Formula] = {"swiglu": silu, "reglu": lambda x: max(x, 0.0), "geglu": gelu, "geglu-tanh": gelu_tanh}
 
 every_activation = pytest.mark.parametrize("name", ACTIVATIONS)
 

@@ -9,7 +9,7 @@ from tests.cli.running import refused
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("sample", "missing required argument RUN\nfix: normscope sample --help"),
+        ("sample", "missing required argument SOURCE\nfix: normscope sample --help"),
         ("sample a b", "unexpected argument 'b'\nfix: normscope sample --help"),
         ("sample a --tokens x", "invalid value 'x' for --tokens: expected an integer\nfix: normscope sample --help"),
         ("doctor --seconds x", "invalid value 'x' for --seconds: expected a number\nfix: normscope doctor --help"),

@@ -166,7 +166,7 @@ def test_model_of_a_checkpoint_is_drawn(tmp_path: Path, capsys: pytest.CaptureFi
         (["block", "--wiring", "sandwhich"], "unknown wiring 'sandwhich'\nfix: did you mean 'sandwich'?"),
         (
             ["block", "--wiring", "xyz"],
-            "unknown wiring 'xyz'\nfix: use one of: pre, post, sandwich, parallel, single, none",
+            "unknown wiring 'xyz'\nfix: use one of: pre, post, sandwich, parallel, parallel-2, branch, single, none",
         ),
         (
             ["model", "--preset", "gpt2", "--shape", "8,16,768"],

@@ -1,5 +1,6 @@
 """Conversations as batches: every document once an epoch, and targets where the assistant writes."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -53,7 +54,7 @@ def test_an_epoch_has_every_reply_once_and_targets_follow_inputs(corpus: Corpus)
         assert inputs.shape == targets.shape == positions.shape == (2, 100)
         for row in range(2):
             starts = [*np.flatnonzero(positions[row] == 0), 100]
-            for start, stop in zip(starts, starts[1:], strict=False):
+            for start, stop in pairwise(starts):
                 own = targets[row, start:stop]
                 assert positions[row, start:stop].tolist() == list(range(stop - start))
                 if (own >= 0).any():

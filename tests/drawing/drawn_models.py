@@ -26,7 +26,7 @@ def whole(name: str, inside: bool = False) -> Drawing:
 
 
 def small_block(name: str, **settings: Any) -> Block:
-    block = GPT(preset(name, **{**SMALL, **settings})).eval().blocks[0]
+    block = GPT(preset(name, **{**SMALL, "value_embeddings": False, **settings})).eval().blocks[0]
     assert isinstance(block, Block)
     return block
 

@@ -85,9 +85,11 @@ def test_parallel_branches_share_their_norm() -> None:
 def test_repeated_blocks_are_folded_and_all_parameters_counted(name: str, depth: int) -> None:
     model = gpt(name, depth=depth)
     drawing = draw_model(model, tokens())
-    (block,) = frames(drawing.chain)
-    assert block.times == depth
-    assert block.parameters == sum(parameter.numel() for parameter in model.blocks[0].parameters())
+    frame_of = {drawing.trace.calls[frame.call].path: frame for frame in frames(drawing.chain)}
+    blocks = [frame for path, frame in frame_of.items() if re.fullmatch(r"blocks\.\d+", path)]
+    assert sum(block.times for block in blocks) == depth
+    total = sum(parameter.numel() for parameter in model.blocks.parameters())
+    assert sum(block.times * block.parameters for block in blocks) == total
     _, parameters = compose(drawing.trace)
     total = sum(parameter.numel() for parameter in model.parameters())
     assert sum(drawing.trace.parameter_sizes[name] for name in parameters) == total

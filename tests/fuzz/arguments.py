@@ -16,6 +16,7 @@ from normscope.cli.doctor import Doctor
 from normscope.cli.draw import DrawBlock, DrawModel, DrawScope
 from normscope.cli.explain import Explain
 from normscope.cli.export import Export
+from normscope.cli.import_model import Import
 from normscope.cli.lab import LabList, LabReport, LabRun
 from normscope.cli.prepare import Prepare
 from normscope.cli.replay import Replay
@@ -61,6 +62,7 @@ COMMANDS: Mapping[str, tuple[str, Sequence[type]]] = {
     "sample": ("sample run --tokens 5", (Sample,)),
     "chat": ("chat run --tokens 5", (Chat,)),
     "export": ("export run --out made.html", (Export,)),
+    "import": ("import run --out made", (Import,)),  # a run is no checkpoint of another tool: refused
     "prepare": ("prepare milk.txt --out made --tokenizer characters", (Prepare,)),
     "report": ("report run", (Report,)),
     "runs": ("runs .", (Runs,)),

@@ -36,6 +36,7 @@ WIDTHS = {
 
 def subclasses(kind: Any) -> Iterator[Any]:
     yield kind
+    inner: type
     for inner in kind.__subclasses__():
         yield from subclasses(inner)
 

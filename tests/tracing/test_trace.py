@@ -22,10 +22,12 @@ FORMULAS = {
     "post": "N2((N1((x + A(x))) + M(N1((x + A(x))))))",
     "sandwich": "((x + N2(A(N1(x)))) + N4(M(N3((x + N2(A(N1(x))))))))",
     "parallel": "((x + A(N1(x))) + M(N1(x)))",
+    "parallel-2": "((x + A(N1(x))) + M(N2(x)))",
+    "branch": "((x + N1(A(x))) + N2(M((x + N1(A(x))))))",
     "single": "(x + M(A(N1(x))))",
     "none": "M(A(N1(x)))",
 }
-JOINS = {"pre": 2, "post": 2, "sandwich": 2, "parallel": 2, "single": 1, "none": 0}
+JOINS = {"pre": 2, "post": 2, "sandwich": 2, "parallel": 2, "parallel-2": 2, "branch": 2, "single": 1, "none": 0}
 
 
 def parts_as_boxes(block: nn.Module, x: Tensor) -> DataflowGraph:

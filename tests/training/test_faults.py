@@ -40,8 +40,8 @@ def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         batches = Batches(run.corpus().train, run.config.model.context, run.config.train.batch, run.config.train.seed)
         bad = [batches.batch(number)[0] for number in numbers]
 
-        def loss(self: GPT, tokens: Tensor, targets: Tensor) -> Tensor:
-            value = true_loss(self, tokens, targets)
+        def loss(self: GPT, tokens: Tensor, targets: Tensor, positions: Tensor | None = None) -> Tensor:
+            value = true_loss(self, tokens, targets, positions)
             return value * torch.nan if any(np.array_equal(tokens.numpy(), inputs) for inputs in bad) else value
 
         monkeypatch.setattr(GPT, "loss", loss)
@@ -132,8 +132,8 @@ def test_dropout_is_the_same_when_the_batch_is_run_again(tmp_path: Path, monkeyp
     """A fault that only one draw of the dropout shows is found again, and by replay too."""
     true_loss, seen = GPT.loss, []
 
-    def loss(self: GPT, tokens: Tensor, targets: Tensor) -> Tensor:
-        value = true_loss(self, tokens, targets)
+    def loss(self: GPT, tokens: Tensor, targets: Tensor, positions: Tensor | None = None) -> Tensor:
+        value = true_loss(self, tokens, targets, positions)
         if self.training:
             seen.append(value.item())
         return value * torch.nan if len(seen) == 3 or (len(seen) > 3 and value.item() == seen[2]) else value

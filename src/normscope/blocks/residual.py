@@ -24,6 +24,10 @@ class MaskedNorm:
         y: Tensor = self.norm(x, mask=self.mask)
         return y
 
+    def without_padding(self, x: Tensor) -> Tensor:
+        """Return x with zeros at padding, for a branch that reads the stream itself."""
+        return x if self.mask is None else x.where(self.mask[:, :, None], 0.0)
+
     def add_and_normalize(self, x: Tensor, branch: Tensor) -> tuple[Tensor, Tensor]:
         """Return `x + branch` and its norm."""
         return add_and_normalize(x, branch, self.norm, self.mask)
@@ -84,7 +88,7 @@ def _parallel_2(x: Tensor, attention: Sublayer, mlp: Sublayer, norms: Sequence[M
 
 def _branch(x: Tensor, attention: Sublayer, mlp: Sublayer, norms: Sequence[MaskedNorm]) -> Tensor:
     x = x + norms[0](attention(x))
-    return x + norms[1](mlp(x))
+    return x + norms[1](mlp(norms[1].without_padding(x)))
 
 
 def _single(x: Tensor, attention: Sublayer, mlp: Sublayer, norms: Sequence[MaskedNorm]) -> Tensor:

@@ -30,10 +30,10 @@ class VariantOptions:
     """layer, rms, rms-plain, group, instance, batch, power, none, or a scope such as "... [d]"."""
 
     wiring: Listed = None
-    """pre, post, sandwich, parallel, single, none."""
+    """pre, post, sandwich, parallel, parallel-2, branch, single, none."""
 
     activation: Listed = None
-    """relu2, relu, gelu, gelu-tanh, silu, swiglu, reglu, geglu."""
+    """relu2, relu, gelu, gelu-tanh, silu, swiglu, reglu, geglu, geglu-tanh."""
 
     init: Listed = None
     """glorot-truncated, glorot-corrected, gpt2, nanochat, nanochat-2026-07."""

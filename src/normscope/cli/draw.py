@@ -64,7 +64,7 @@ class DrawBlock:
     """Input shape: batch, sequence length, width."""
 
     wiring: opt.OptionalStr = None
-    """Residual wiring: pre, post, sandwich, parallel, single or none."""
+    """Residual wiring: pre, post, sandwich, parallel, parallel-2, branch, single or none."""
 
     model: opt.Settings = ()
     """Other model settings, such as activation=swiglu kv_heads=2 qk_norm=rms."""
@@ -90,7 +90,7 @@ class DrawModel:
     """Input shape: batch and sequence length, or a batch of images."""
 
     wiring: opt.OptionalStr = None
-    """Residual wiring: pre, post, sandwich, parallel, single or none."""
+    """Residual wiring: pre, post, sandwich, parallel, parallel-2, branch, single or none."""
 
     model: opt.Settings = ()
     """Other model settings, such as depth=4 activation=swiglu."""

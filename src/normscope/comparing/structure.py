@@ -56,8 +56,8 @@ def compare_configs(a: GPTConfig, b: GPTConfig) -> tuple[SettingDiff, ...]:
 
     >>> from normscope.models.presets import llama
     >>> [str(one) for one in compare_configs(llama(), llama(heads=6, kv_heads=2, head_dim=64, norm="layer"))]
-    ['attention heads (heads): 12 and 6', 'key/value heads (kv_heads): 4 and 2', 'norm (norm.statistic): rms and \
-standardize', 'norm (norm.bias): False and True']
+    ['attention heads (heads): 12 and 6', 'norm (norm.statistic): rms and standardize', 'norm (norm.bias): False and \
+True', 'key/value heads (kv_heads): 4 and 2']
     """
     ours, theirs = _settings(a), _settings(b)
     found: list[SettingDiff] = []

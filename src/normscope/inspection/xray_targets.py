@@ -107,7 +107,7 @@ def from_checkpoint(source: Source, seed: int) -> XrayTarget:
     except WeightsError as error:
         if source.kind != HUGGINGFACE:
             raise
-        open_sharded(source.path)  # raises for damaged or missing weights: transformers cannot read them either
+        open_sharded(source.path)  # raises for damaged weights, which transformers cannot read either
         return _of_transformers(source.path, seed, error)
     return _on_random_tokens(str(source.path), model, seed)
 

@@ -15,7 +15,7 @@ from normscope.errors import FileError, WeightsError
 from normscope.interop.checkpoint import ExternalCheckpoint, model_from_weights
 from normscope.interop.families import families
 from normscope.interop.family import Family
-from normscope.interop.files.safetensors_file import INDEX_NAME, SINGLE_NAME, open_sharded
+from normscope.interop.files.safetensors_file import open_sharded
 from normscope.interop.settings import Settings
 from normscope.models.gpt import GPT
 from normscope.storage.files import open_regular, read_limited
@@ -45,10 +45,10 @@ def read_huggingface(folder: str | Path) -> ExternalCheckpoint:
             f"fix: hf download NAME --local-dir {folder}, or save_pretrained({str(folder)!r}) with transformers"
         )
     settings = read_json(folder / "config.json", dict[str, Any], fix=_FIX, error=WeightsError)
-    _refuse_pickles(folder)
+    theirs = open_sharded(folder)
     family = _family(settings)
     config = family.read_config(settings)
-    weights = family.weights(config, open_sharded(folder))
+    weights = family.weights(config, theirs)
     tokenizer = load_tokenizer(folder) if (folder / "tokenizer.json").exists() else None
     name = f"Hugging Face {family.model_type}"
     return ExternalCheckpoint(name, folder, config, weights, tokenizer, _chat_template(folder))
@@ -70,18 +70,6 @@ def _family(settings: Settings) -> Family:
     if not isinstance(kind, str) or kind not in known:
         raise WeightsError(f"unsupported model_type {kind!r:.80}\nfix: use one of {', '.join(known)}")
     return known[kind]
-
-
-def _refuse_pickles(folder: Path) -> None:
-    """Refuse weights in pickle files: loading one can run arbitrary code."""
-    if (folder / SINGLE_NAME).exists() or (folder / INDEX_NAME).exists():
-        return
-    pickles = sorted(path.name for path in folder.iterdir() if path.suffix in (".bin", ".pt", ".pth", ".ckpt", ".pkl"))
-    if pickles:
-        raise WeightsError(
-            f"refusing to load the pickle {folder / pickles[0]}, which can run arbitrary code: no {SINGLE_NAME}\n"
-            f"fix: if you trust it, load it with transformers and call save_pretrained, which writes safetensors"
-        )
 
 
 def _chat_template(folder: Path) -> str | None:

@@ -38,7 +38,8 @@ class LlamaCppRuntime:
             version = importlib.metadata.version("xllamacpp")
         except importlib.metadata.PackageNotFoundError:
             raise RuntimeMissingError("llama.cpp is not installed\nfix: pip install 'normscope[export]'") from None
-        self.name, self.context, self.vocab_size = f"llama.cpp (xllamacpp {version})", context, vocab_size
+        self.name, self.vocab_size = f"llama.cpp (xllamacpp {version})", vocab_size
+        self.context = context - 1  # its server refuses a prompt that leaves no place for a token
         self.precision, self._stop_token_id = precision, stop_token_id
         self._key = secrets.token_hex(16)
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  # closed by close()

@@ -7,7 +7,7 @@ import sys
 
 
 def main(path: str, context: str, key: str) -> None:
-    import xllamacpp  # type: ignore[import-untyped]
+    import xllamacpp
 
     params = xllamacpp.CommonParams()
     params.model.path = path

@@ -19,7 +19,7 @@ class OnnxRuntime:
 
     def __init__(self, folder: Path) -> None:
         try:
-            import onnxruntime  # type: ignore[import-untyped]
+            import onnxruntime
         except ImportError:
             raise RuntimeMissingError("onnxruntime is not installed\nfix: pip install 'normscope[export]'") from None
         options = onnxruntime.SessionOptions()

@@ -83,6 +83,7 @@ def open_sharded(folder: str | Path) -> LazyTensors:
     index = folder / INDEX_NAME
     if not index.exists():
         if not (folder / SINGLE_NAME).exists():
+            _refuse_pickles(folder)
             raise FileError(f"{folder} has neither {SINGLE_NAME} nor {INDEX_NAME}\nfix: name another folder")
         return _open(folder / SINGLE_NAME)
     weight_map = read_json(index, _Index, fix=_FIX, error=WeightsError, max_bytes=LARGE_FILE_BYTES).weight_map
@@ -96,6 +97,17 @@ def open_sharded(folder: str | Path) -> LazyTensors:
         has, lacks = (index, folder / name) if (tensor, name) in listed else (folder / name, index)
         raise WeightsError(f"{has} lists {tensor!r:.80} in {name}, but {lacks} does not\nfix: {_FIX}")
     return LazyTensors.merge({tensor: shards[name] for tensor, name in weight_map.items()})
+
+
+def _refuse_pickles(folder: Path) -> None:
+    """Refuse a folder with pickles in place of safetensors: loading one can run arbitrary code."""
+    suffixes = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+    pickles = sorted(path.name for path in folder.iterdir() if path.suffix in suffixes) if folder.is_dir() else []
+    if pickles:
+        raise WeightsError(
+            f"refusing to load the pickle {folder / pickles[0]}, which can run arbitrary code: no {SINGLE_NAME}\n"
+            f"fix: if you trust it, load it with transformers and call save_pretrained, which writes safetensors"
+        )
 
 
 def _open(path: Path) -> LazyTensors:

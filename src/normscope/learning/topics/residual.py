@@ -1,4 +1,4 @@
-"""Residual connections: forward, backward, and the six wirings."""
+"""Residual connections: forward, backward, and the wirings."""
 
 import torch
 from torch import Tensor
@@ -77,6 +77,19 @@ def parallel(x: Tensor, attention: Sublayer, mlp: Sublayer, norm: Sublayer) -> T
     return x + attention(norm(x)) + mlp(norm(x))
 
 
+@_wiring("parallel-2")
+def parallel_2(x: Tensor, attention: Sublayer, mlp: Sublayer, norm: Sublayer) -> Tensor:
+    """Wiring parallel-2 (GPT-NeoX, Pythia): as parallel, with a norm for each branch. They differ once trained."""
+    return x + attention(norm(x)) + mlp(norm(x))
+
+
+@_wiring("branch")
+def branch(x: Tensor, attention: Sublayer, mlp: Sublayer, norm: Sublayer) -> Tensor:
+    """Wiring branch (OLMo 2): only the output of each branch is normalized."""
+    middle = x + norm(attention(x))
+    return middle + norm(mlp(middle))
+
+
 @_wiring("single")
 def single(x: Tensor, attention: Sublayer, mlp: Sublayer, norm: Sublayer) -> Tensor:
     """Wiring single: one residual connection around both branches. The output of attention reaches the stream only
@@ -105,8 +118,8 @@ def gradient_through_a_stack(x: Tensor, blocks: dict[str, Block]) -> Tensor:
 
 
 @Topic(
-    "residual connections and the six wirings",
-    title="Residual connections and the six wirings",
+    "residual connections and the wirings",
+    title="Residual connections and the wirings",
     example=TOKENS,
     check=needs_sequences("a block"),
     axes=TEXT_AXES,
@@ -114,7 +127,7 @@ def gradient_through_a_stack(x: Tensor, blocks: dict[str, Block]) -> Tensor:
 def residual(x: Tensor, eps: float = 1e-5, heads: int | None = None) -> Lesson:
     """A residual connection adds the output of a branch to its input. This identity path carries signals and gradients
     through dozens of layers. The wiring determines where the norms are and how many residual connections there are:
-    here are the six wirings of normscope, on the same input with the same weights."""
+    here are the wirings of normscope, on the same input with the same weights."""
     heads = resolve_heads(x.shape[-1], heads)
     blocks = {wiring: make_block(x.shape[-1], heads, eps, wiring) for wiring in WIRINGS}
     first = blocks["pre"]
