@@ -77,6 +77,7 @@ def step(number):
 _OURS = _TIMED.format(
     imports="""
 from normscope.blocks.lora import add_lora
+import numba  # imported when the first kernel runs
 from normscope.interop.checkpoint import build_model
 from normscope.interop.huggingface import read_huggingface
 from normscope.runtime.memory import keep_freed_memory

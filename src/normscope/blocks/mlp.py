@@ -1,11 +1,15 @@
 """The MLP: two linear layers with an activation between them, or three with a gate."""
 
+from contextlib import nullcontext
+
 from torch import Tensor, nn
 
 from normscope.blocks.activations import get_activation
 from normscope.blocks.checks import check_dropout
 from normscope.blocks.initialization import Initialization, Role
 from normscope.blocks.linear import Linear
+from normscope.blocks.lora import LoRALinear
+from normscope.blocks.recompute import recompute
 from normscope.blocks.torch_tools import BaseModule
 from normscope.checks import check_flags, check_positive_int
 
@@ -80,10 +84,17 @@ class MLP(BaseModule):
 
     def forward(self, x: Tensor) -> Tensor:
         up = self.up(x)  # ... d -> ... hidden
-        act = self.activation
-        hidden = act.function(up) if self.gate is None or act.gate is None else act.gate(self.gate(x), up)
-        out: Tensor = self.dropout(self.down(hidden))  # ... hidden -> ... d
+        gate = None if self.gate is None else self.gate(x)
+        hidden = self._activate(up, gate)
+        # A frozen layer needs its input for its adapter only; the largest activation is cheap to compute again.
+        is_adapted = isinstance(self.down, LoRALinear)
+        with recompute(hidden, self._activate, up, gate) if is_adapted else nullcontext():
+            out: Tensor = self.dropout(self.down(hidden))  # ... hidden -> ... d
         return out
+
+    def _activate(self, up: Tensor, gate: Tensor | None) -> Tensor:
+        act = self.activation
+        return act.function(up) if gate is None or act.gate is None else act.gate(gate, up)
 
     def extra_repr(self) -> str:
         return f"activation={self.activation.name}"
