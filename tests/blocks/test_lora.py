@@ -124,17 +124,18 @@ def test_the_activations_of_an_adapted_mlp_are_not_kept_and_gradients_are_the_sa
     model, saved = gpt(name), list[torch.Tensor]()
     add_lora(model, rank=2)
     train_adapters(model)
-    mlp, x = model.blocks[0].mlp, torch.randn(2, 8, 32, requires_grad=True)  # type: ignore[union-attr]
+    mlp: Any = model.blocks[0].mlp
+    x = torch.randn(2, 8, 32, requires_grad=True)
     y = mlp(x)
-    gradients = torch.autograd.grad(y.square().sum(), [x, mlp.down.lora_a, mlp.up.lora_a])  # type: ignore[union-attr]
-    gate = None if mlp.gate is None else mlp.gate(x)  # type: ignore[union-attr]
-    plain = mlp.down(mlp._activate(mlp.up(x), gate))  # type: ignore[union-attr,operator]
-    wanted = torch.autograd.grad(plain.square().sum(), [x, mlp.down.lora_a, mlp.up.lora_a])  # type: ignore[union-attr]
+    gradients = torch.autograd.grad(y.square().sum(), [x, mlp.down.lora_a, mlp.up.lora_a])
+    gate = None if mlp.gate is None else mlp.gate(x)
+    plain = mlp.down(mlp._activate(mlp.up(x), gate))
+    wanted = torch.autograd.grad(plain.square().sum(), [x, mlp.down.lora_a, mlp.up.lora_a])
     for one, other in zip(gradients, wanted, strict=True):
         torch.testing.assert_close(one, other)
     with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):  # type: ignore[func-returns-value]
         kept_before = len(saved)
         mlp(x)
-    hidden = 16 * mlp.down.in_features  # type: ignore[union-attr]
+    hidden = 16 * mlp.down.in_features
     kept = {t.untyped_storage().data_ptr() for t in saved[kept_before:] if t.numel() == hidden}
-    assert len(kept) == (1 if mlp.gate is None else 2)  # type: ignore[union-attr]
+    assert len(kept) == (1 if mlp.gate is None else 2)
