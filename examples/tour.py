@@ -18,7 +18,7 @@ def heading(text: str) -> None:
 
 def notation() -> None:
     heading("1. A scope marks the axes that share statistics with brackets")
-    console.print(normscope.draw("n (g [c]) [h w]", (2, 4, 3, 3), g=2), markup=False, highlight=False)
+    console.print(normscope.draw_scope("n (g [c]) [h w]", (2, 4, 3, 3), g=2), markup=False, highlight=False)
     console.print("\nErrors point at the mistake:")
     try:
         normscope.GroupNorm("n (g [c]) [...]", g=3, c=2)(torch.randn(2, 8, 4, 4))

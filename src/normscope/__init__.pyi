@@ -34,7 +34,7 @@ from normscope.data.tokenizers.load import load_tokenizer as load_tokenizer
 from normscope.diagnostics.probe import Xray as Xray
 from normscope.diagnostics.probe import xray as xray
 from normscope.drawing.draw_model import draw_model as draw_model
-from normscope.drawing.scopes.draw_scope import draw as draw
+from normscope.drawing.scopes.draw_scope import draw_scope as draw_scope
 from normscope.errors import NormscopeError as NormscopeError
 from normscope.errors import ScopeError as ScopeError
 from normscope.exporting.export import export as export

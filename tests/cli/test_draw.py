@@ -8,7 +8,7 @@ import pytest
 
 from normscope.blocks.activations import ACTIVATIONS
 from normscope.cli import main
-from normscope.drawing.scopes.draw_scope import draw, draw_svg
+from normscope.drawing.scopes.draw_scope import draw_scope, draw_svg
 from normscope.drawing.scopes.gallery import gallery_svg
 
 GROUPS = "n (g [c]) [h w]"
@@ -27,7 +27,7 @@ GROUPS = "n (g [c]) [h w]"
 )
 def test_scope_is_drawn(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["draw", "scope", *arguments]) == 0
-    assert capsys.readouterr().out == draw(GROUPS, (2, 4, 3, 3), g=2) + "\n"
+    assert capsys.readouterr().out == draw_scope(GROUPS, (2, 4, 3, 3), g=2) + "\n"
 
 
 def test_scope_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from normscope.drawing.scopes.draw_scope import draw, draw_rich, draw_svg
+from normscope.drawing.scopes.draw_scope import draw_rich, draw_scope, draw_svg
 from normscope.drawing.scopes.statistic_map import CellGrid, GridRow, StatisticMap, measure, statistic_at
 from normscope.errors import ScopeError
 from normscope.scope import Plan, Scope
@@ -41,19 +41,19 @@ seeded = settings(derandomize=True, deadline=None)
 @pytest.mark.parametrize("name", PICTURES)
 def test_golden(name: str) -> None:
     scope, shape, sizes = PICTURES[name]
-    assert draw(scope, shape, **sizes) + "\n" == (GOLDEN / f"{name}.txt").read_text(encoding="utf-8")
+    assert draw_scope(scope, shape, **sizes) + "\n" == (GOLDEN / f"{name}.txt").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", PICTURES)
 def test_every_line_fits_a_terminal(name: str) -> None:
     scope, shape, sizes = PICTURES[name]
-    assert max(map(len, draw(scope, shape, **sizes).splitlines())) <= 80
+    assert max(map(len, draw_scope(scope, shape, **sizes).splitlines())) <= 80
 
 
 @pytest.mark.parametrize("name", PICTURES)
 def test_colors_change_no_character(name: str) -> None:
     scope, shape, sizes = PICTURES[name]
-    assert draw_rich(scope, shape, **sizes).plain == draw(scope, shape, **sizes)
+    assert draw_rich(scope, shape, **sizes).plain == draw_scope(scope, shape, **sizes)
 
 
 def test_one_mean_has_one_color() -> None:
@@ -122,11 +122,11 @@ def _lone_box(rows: int, columns: int) -> tuple[Plan, tuple[str, ...], tuple[int
 
 def test_an_error_points_at_the_scope() -> None:
     with pytest.raises(ScopeError, match=re.escape("unclosed '['")):
-        draw("n [c", (2, 3))
+        draw_scope("n [c", (2, 3))
 
 
 def test_axes_may_have_the_names_of_arguments() -> None:
-    assert draw("scope [shape]", (2, 3), scope=2, shape=3) == draw("scope [shape]", (2, 3))
+    assert draw_scope("scope [shape]", (2, 3), scope=2, shape=3) == draw_scope("scope [shape]", (2, 3))
 
 
 @pytest.mark.parametrize("name", PICTURES)

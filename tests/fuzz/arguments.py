@@ -142,7 +142,7 @@ def _judge(result: ProcessResult, _: Path) -> str:
 
 CALLS = (
     "generate_text", "generate_tokens", "load", "load_tokenizer", "GPT", "TrainConfig",
-    "create_run", "prepare", "Run.open", "explain", "draw", "LayerNorm", "Linear",
+    "create_run", "prepare", "Run.open", "explain", "draw_scope", "LayerNorm", "Linear",
 )  # fmt: skip
 """The names in `api_calls`, which imports torch to tell them."""
 
@@ -223,7 +223,7 @@ def api_calls(folder: Path) -> Mapping[str, tuple[Any, dict[str, Any]]]:
         ),
         "Run.open": (Run.open, {"folder": folder / "run"}),
         "explain": (normscope.explain, {"topic": "rmsnorm", "input": [3.0, 4.0]}),
-        "draw": (lambda scope, shape: normscope.draw(scope, shape), {"scope": "a [b]", "shape": (2, 3)}),
+        "draw_scope": (lambda scope, shape: normscope.draw_scope(scope, shape), {"scope": "a [b]", "shape": (2, 3)}),
         "LayerNorm": (normscope.LayerNorm, {"normalized_shape": 4, "eps": 1e-5, "device": None, "dtype": None}),
         "Linear": (normscope.Linear, {"in_features": 4, "out_features": 4, "device": None, "init": "gpt2"}),
     }

@@ -13,7 +13,7 @@ import tyro
 
 from normscope.checks import short_repr
 from normscope.cli import options as opt
-from normscope.drawing.scopes.draw_scope import draw, draw_rich, draw_svg
+from normscope.drawing.scopes.draw_scope import draw_rich, draw_svg
 from normscope.drawing.scopes.gallery import gallery_svg
 from normscope.errors import ConfigError
 from normscope.storage.files import write_atomically
@@ -109,7 +109,7 @@ def _scope(command: DrawScope) -> None:
         apart = " and ".join(repr(text) for text in alone)
         raise ConfigError(f"unexpected argument {apart}: a shape contains no spaces\nfix: --shape {joined}")
     shape, sizes = _shape(command.shape), _sizes(command.sizes)
-    show = {"svg": draw_svg, "rich": draw_rich, "text": draw}
+    show = {"svg": draw_svg, "rich": draw_rich, "text": draw_scope}
     _show(command.svg, lambda form: show[form](command.scope, shape, **sizes))
 
 

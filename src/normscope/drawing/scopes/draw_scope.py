@@ -21,10 +21,10 @@ TextSpan = tuple[str, int | None]
 TextLine = list[TextSpan]
 
 
-def draw(scope: str | Scope, shape: Sequence[int], /, **sizes: int) -> str:
+def draw_scope(scope: str | Scope, shape: Sequence[int], /, **sizes: int) -> str:
     """Draw which cells of a tensor of this shape share one mean.
 
-    >>> print(draw("n (g [c]) w", (2, 4, 3), g=2))
+    >>> print(draw_scope("n (g [c]) w", (2, 4, 3), g=2))
     n (g [c]) w
     shape 2 × 4 × 3, read as n=2 g=2 c=2 w=3
     <BLANKLINE>
