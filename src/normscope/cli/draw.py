@@ -13,7 +13,7 @@ import tyro
 
 from normscope.checks import short_repr
 from normscope.cli import options as opt
-from normscope.drawing.scopes.draw_scope import draw_rich, draw_svg
+from normscope.drawing.scopes.draw_scope import draw_rich, draw_scope, draw_svg
 from normscope.drawing.scopes.gallery import gallery_svg
 from normscope.errors import ConfigError
 from normscope.storage.files import write_atomically
