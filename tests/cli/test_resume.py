@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from normscope.cli import main
-from normscope.runs.run import Extension, Run, write_extension
+from normscope.runs.extension import Extension, write_extension
+from normscope.runs.run import Run
 from tests.cli.running import SMALL, entered, refused, typed, write_text
 from tests.training.small_run import last_sums
 

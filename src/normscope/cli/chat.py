@@ -33,8 +33,7 @@ class Chat(GenerationOptions):
     """Chat with a trained model.
 
     A model with a chat template answers in turns. Others continue the whole text: a model trained on stories continues
-    stories. Lines that start with /
-    are commands: see /help.
+    stories. Lines that start with / are commands: see /help.
     """
 
     max_new_tokens: Annotated[int, tyro.conf.arg(metavar="N", aliases=["--tokens"])] = 100

@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,62 +20,23 @@ from normscope.errors import CheckpointError, ConfigError, FileError, NormscopeE
 from normscope.interop.checkpoint import model_from_weights
 from normscope.interop.files.safetensors_file import open_safetensors
 from normscope.models.gpt import GPT
-from normscope.runs.checkpoints import Checkpoints, Count
+from normscope.runs.checkpoints import Checkpoints
 from normscope.runs.checksummed_folder import MANIFEST_NAME, ChecksummedFolder, tensor_specs, write_manifest
 from normscope.runs.config import CONFIG_NAME, RunConfig, config_source, corpus_fingerprint, read_config_file
 from normscope.runs.events import FinishedEvent
+from normscope.runs.extension import Extension, read_extension, write_extension
 from normscope.runs.initial_weights import empty_model, initial_model, set_trainable
 from normscope.runs.metrics_file import read_metrics
 from normscope.runs.xray_snapshots import XraySnapshots
 from normscope.runtime.devices import resolve_device
 from normscope.runtime.rng import preserve_rng
-from normscope.storage.files import make_folder, open_regular, with_checksum
-from normscope.storage.json_files import LARGE_FILE_BYTES, FileFormat, JsonSource, StrictStruct, to_json_bytes
+from normscope.storage.files import make_folder, open_regular
+from normscope.storage.json_files import LARGE_FILE_BYTES, JsonSource, to_json_bytes
 from normscope.storage.lock import is_locked, locked
 from normscope.storage.safe_folder import SafeFolder
 
 NAN_FOLDER = "nan"
 """Folder of the bundles that `normscope replay` reads."""
-EXTENSION_NAME, EXTENSION_FORMAT = "extension.json", FileFormat(1)
-
-
-class Extension(StrictStruct):
-    """Schema of extension.json: the number of steps, and those before each extension.
-
-    config.json never changes, because every checkpoint is bound to its checksum. A run that is trained for more steps
-    than planned has an extension.json besides, with the new number of steps.
-    """
-
-    steps: Count
-    before: list[Count]
-
-    def __str__(self) -> str:
-        return (
-            f"extended from {' to '.join(map(str, self.before))} to {self.steps} steps. Earlier steps followed the "
-            f"learning-rate schedule of the shorter run, so the result differs from a run of {self.steps} steps"
-        )
-
-
-def read_extension(folder: SafeFolder, planned: int) -> Extension | None:
-    """Read the extension of a run; None if it was not extended.
-
-    Args:
-        folder: The run folder.
-        planned: The number of steps in its config.json.
-    """
-    if not folder.has(EXTENSION_NAME):
-        return None
-    source = JsonSource(folder.path / EXTENSION_NAME, "restore it from a copy", ConfigError)
-    extension = source.parse(folder.read(EXTENSION_NAME), Extension, checksum=True, file_format=EXTENSION_FORMAT)
-    ends = [*extension.before, extension.steps]
-    if ends[0] != planned or any(later <= earlier for earlier, later in pairwise(ends)):
-        raise source.problem(f"does not extend this run of {planned} steps")
-    return extension
-
-
-def write_extension(folder: SafeFolder, extension: Extension) -> None:
-    content = {"format": EXTENSION_FORMAT.version, "steps": extension.steps, "before": extension.before}
-    folder.write(EXTENSION_NAME, to_json_bytes(with_checksum(content)))
 
 
 class Run:

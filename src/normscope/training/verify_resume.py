@@ -19,8 +19,9 @@ from normscope.errors import ArgumentTypeError, CheckpointError
 from normscope.runs import checksummed_folder
 from normscope.runs.checksummed_folder import MANIFEST_NAME
 from normscope.runs.config import CONFIG_NAME
+from normscope.runs.extension import write_extension
 from normscope.runs.initial_weights import FOLDER_NAME as INITIAL_WEIGHTS
-from normscope.runs.run import Run, write_extension
+from normscope.runs.run import Run
 from normscope.storage.files import make_folder
 from normscope.storage.json_files import LARGE_FILE_BYTES
 from normscope.storage.safe_folder import SafeFolder
