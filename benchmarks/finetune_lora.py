@@ -37,10 +37,10 @@ folder, batch, context, steps, rank = sys.argv[1], *map(int, sys.argv[2:])
 # Text that can be learned: a walk with a few thousand words that each have few successors.
 generator = np.random.default_rng(0)
 successors = generator.integers(50257, size=(50257, 4))
-walk, word = np.empty(steps * batch * (context + 1), dtype=np.int64), 0
+walk, word = np.empty((steps + 1) * batch * (context + 1), dtype=np.int64), 0
 for place, way in enumerate(generator.integers(4, size=len(walk))):
     walk[place] = word = successors[word % 2000, way]
-rows = walk.reshape(steps, batch, context + 1)
+*rows, held_out = walk.reshape(steps + 1, batch, context + 1)
 torch.manual_seed(0)
 before = current_memory()
 {setup}
@@ -49,8 +49,12 @@ for number in range(steps):
     start = time.perf_counter()
     losses.append(step(number))
     times.append(time.perf_counter() - start)
+peak = (peak_memory() - before) / 2**20
 trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
-print(json.dumps([statistics.median(times[2:]), (peak_memory() - before) / 2**20, losses, trained]))
+model.eval()
+with torch.no_grad():
+    losses.append(loss_of(torch.from_numpy(held_out[:, :-1].copy()), torch.from_numpy(held_out[:, 1:].copy())).item())
+print(json.dumps([statistics.median(times[2:]), peak, losses, trained]))
 """
 
 _PEFT = _TIMED.format(
@@ -62,10 +66,11 @@ config = LoraConfig(r=rank, lora_alpha=rank, target_modules=targets, fan_in_fan_
 model = get_peft_model(model, config).train()
 weights = [p for p in model.parameters() if p.requires_grad]
 optimizer = torch.optim.AdamW(weights, lr=1e-3, betas=(0.9, 0.999), weight_decay=0.0, fused=True)
+def loss_of(inputs, targets):
+    return model(inputs, labels=targets, shift_labels=targets, use_cache=False).loss
 def step(number):
     tokens = torch.from_numpy(rows[number])
-    inputs, targets = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
-    loss = model(inputs, labels=targets, shift_labels=targets, use_cache=False).loss
+    loss = loss_of(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous())
     loss.backward()
     torch.nn.utils.clip_grad_norm_(weights, 1.0)
     optimizer.step()
@@ -93,6 +98,8 @@ class Same:
         return np.ascontiguousarray(rows[number][:, :-1]), np.ascontiguousarray(rows[number][:, 1:])
 settings = {"optimizer": "adamw", "matrix_lr": 1e-3, "lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "schedule": "constant"}
 trainer = Trainer(model, TrainConfig(steps=steps, batch=batch, **settings), Same())
+def loss_of(inputs, targets):
+    return model.loss(inputs, targets)
 def step(number):
     return trainer.step().loss
 """,
@@ -120,14 +127,15 @@ def main(options: Options) -> None:
     table = Table(
         title=f"LoRA of rank {options.rank}, batch {options.batch} x {options.context}, {options.turns} turns"
     )
-    for heading in ("", "s per step", "peak MB", "first loss", "last loss", "trained"):
+    for heading in ("", "s per step", "peak MB", "first loss", "last loss", "validation loss", "trained"):
         table.add_column(heading, justify="right")
     rows = []
     for name, results in zip(("peft", "normscope"), zip(*found, strict=True), strict=True):
         seconds, memory = (statistics.median(result[i] for result in results) for i in (0, 1))
         rows.append((seconds, memory))
         _, _, losses, trained = results[0]
-        table.add_row(name, f"{seconds:.2f}", f"{memory:,.0f}", f"{losses[0]:.3f}", f"{losses[-1]:.3f}", f"{trained:,}")
+        shown = [f"{losses[i]:.3f}" for i in (0, -2, -1)]
+        table.add_row(name, f"{seconds:.2f}", f"{memory:,.0f}", *shown, f"{trained:,}")
     (peft_seconds, peft_memory), (seconds, memory) = rows
     table.add_row("ratio", f"{seconds / peft_seconds:.2f}", f"{memory / peft_memory:.2f}")
     Console().print(table)
