@@ -9,12 +9,10 @@ import torch
 
 from normscope.blocks.rotary_scaling import RotaryScaling
 from normscope.comparing.runtimes import RuntimeMissingError
-from normscope.comparing.runtimes.onnx_runtime import OnnxRuntime
 from normscope.errors import ConfigError, FileError
 from normscope.exporting.export import FORMATS, MARKER, Exported, ExportError, export_source
 from normscope.exporting.gguf.architectures import architecture_of
 from normscope.exporting.model_source import ModelSource
-from normscope.exporting.onnx import write as onnx_write
 from normscope.exporting.safetensors_folder import write_shards
 from tests.exporting.models import small_source
 
@@ -135,19 +133,6 @@ def test_what_a_format_cannot_represent_is_refused_by_the_name_of_the_field(to: 
 def test_nanogpt_refuses_a_tokenizer_that_sample_py_does_not_have() -> None:
     with pytest.raises(ConfigError, match="--tokenizer characters"):
         FORMATS["nanogpt"].check(small_source("gpt2", "bpe"))
-
-
-def test_onnx_takes_batches_and_continues_from_its_cache(tmp_path: Path) -> None:
-    pytest.importorskip("onnxruntime")
-    source = small_source("llama", "bytes", window=5)
-    tmp_path.joinpath("m").mkdir()
-    onnx_write.write_onnx(source, "float32", tmp_path / "m")
-    runtime = OnnxRuntime(tmp_path / "m")
-    tokens = torch.randint(257, (3, 12), generator=torch.Generator().manual_seed(0))
-    expected = source.model(tokens).detach()
-    first, *past = runtime._run(tokens[:, :7].tolist(), runtime._empty(3))
-    second, *_ = runtime._run(tokens[:, 7:].tolist(), past)
-    torch.testing.assert_close(torch.cat([torch.tensor(first), torch.tensor(second)], 1), expected, rtol=0, atol=1e-4)
 
 
 def test_a_failed_proof_leaves_the_files_under_another_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,9 +13,9 @@ from normscope.exporting.export import FORMATS, ExportError, export_source
 from normscope.exporting.first_difference import ENDS
 from normscope.exporting.gguf import architectures, write
 from normscope.exporting.gguf.tokenizer import gguf_tokenizer
-from normscope.exporting.html_support import norm_tables
 from normscope.exporting.huggingface import write as huggingface_write
-from normscope.exporting.onnx import model_graph
+from normscope.exporting.onnx import layers
+from normscope.exporting.onnx.attention import AttentionGraph
 from normscope.exporting.onnx.graph import Graph
 from normscope.exporting.safetensors_folder import write_shards
 from normscope.interop import weight_table
@@ -92,13 +92,13 @@ def drop_head_of_folder(patch: Patch) -> None:
 
 
 def negate_sine(patch: Patch) -> None:
-    right = model_graph._ModelGraph._rotary_tables
+    right = AttentionGraph._rotary_tables
 
-    def tables(self: Any) -> Any:
-        cos, sin = right(self)
+    def tables(self: Any, frequencies: Any) -> Any:
+        cos, sin = right(self, frequencies)
         return cos, sin * -1.0
 
-    patch.setattr(model_graph._ModelGraph, "_rotary_tables", tables)
+    patch.setattr(AttentionGraph, "_rotary_tables", tables)
 
 
 def start_at_one(patch: Patch) -> None:
@@ -114,12 +114,12 @@ def start_at_one(patch: Patch) -> None:
 
 
 def onnx_eps(patch: Patch) -> None:
-    right = norm_tables
+    right = Graph.node
 
-    def tables(model: Any) -> Any:
-        return {name: one and {**one, "eps": 1e-3} for name, one in right(model).items()}
+    def node(self: Graph, operator: str, *inputs: Any, **attributes: Any) -> Any:
+        return right(self, operator, *(1e-3 if one == 1e-5 else one for one in inputs), **attributes)
 
-    patch.setattr(model_graph, "norm_tables", tables)
+    patch.setattr(Graph, "node", node)
 
 
 def one(name: str, to: str, model: str, plant: Plant, layer: str | None, *words: str, slow: bool = False) -> Any:
@@ -134,7 +134,7 @@ FAULTS = [
         "activation",
         "onnx",
         "gpt2",
-        lambda patch: patch.setitem(model_graph.ACTIVATIONS, "gelu", model_graph.ACTIVATIONS["relu"]),
+        lambda patch: patch.setitem(layers.ACTIVATIONS, "gelu", layers.ACTIVATIONS["relu"]),
         "blocks.0.mlp",
         "the activation is relu instead of gelu",
     ),

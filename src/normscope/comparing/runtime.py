@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -54,6 +54,15 @@ class Runtime(Protocol):
     def layers(self, tokens: Sequence[int]) -> Mapping[str, FloatArray]:
         """Return the outputs of layers, (s, features), by our names ("embedding", "blocks.0"), in the order of
         execution. Empty if the tool does not show them."""
+        ...
+
+
+@runtime_checkable
+class CachingRuntime(Runtime, Protocol):
+    """A runtime that shows the logits that it decodes with."""
+
+    def cached_logits(self, tokens: Sequence[int], prompt: int) -> FloatArray:
+        """Return what `logits` does, computed as in decoding: the first `prompt` tokens at once, then one by one."""
         ...
 
 

@@ -16,7 +16,13 @@ Differs = Callable[[GPT], bool]
 """Export a model, run it, and compare its logits."""
 
 ENDS = "embedding, final norm or head"
-_AFTER = {"pre": None, "parallel": None, "sandwich": {"attention": 1, "mlp": 3}}
+_AFTER = {
+    "pre": None,
+    "parallel": None,
+    "parallel-2": None,
+    "sandwich": {"attention": 1, "mlp": 3},
+    "branch": {"attention": 0, "mlp": 1},
+}
 """Wirings in which a branch of zeros changes nothing, and the norm after each branch."""
 
 

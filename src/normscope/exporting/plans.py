@@ -1,5 +1,6 @@
 """How each format is proved: its runtime, the weights to compare with, and what may differ."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -17,6 +18,7 @@ from normscope.exporting.gguf.rounding import llama_cpp_model
 from normscope.exporting.html import int8_names
 from normscope.exporting.library_tokenizer import OWN_CHARACTERS, eos_of
 from normscope.exporting.model_source import ModelSource
+from normscope.exporting.onnx.model_graph import embedding_scale
 from normscope.exporting.peft import open_adapter
 from normscope.exporting.proof import ProofPlan
 from normscope.exporting.safetensors_folder import DTYPES, in_dtype
@@ -67,6 +69,14 @@ def _converted(model: GPT, weights: str) -> GPT:
     return model_from_weights(model.config, converted)
 
 
+def _onnx_model(model: GPT, weights: str) -> GPT:
+    """The model in float32 with the embedding scale of its stored dtype, which in float32 alone would be another."""
+    scale = embedding_scale(model)
+    if scale == model.config.embedding_scale:
+        return model
+    return model_from_weights(replace(model.config, embedding_scale=scale), model.state_dict())
+
+
 def _llama_cpp_tolerance(model: GPT, weights: str) -> float:
     least = _LLAMA_CPP_GELU if model.config.activation.startswith("gelu") else 0.0
     return max(least, _LLAMA_CPP_TOLERANCES[weights])
@@ -89,7 +99,7 @@ HUGGING_FACE = ProofPlan(
     "transformers", lambda source, weights, path: TransformersRuntime(path), _converted, lambda model, weights: 1e-4
 )
 GGUF = ProofPlan("llama.cpp", _open_gguf, llama_cpp_model, _llama_cpp_tolerance, _dropped_characters, exact="f32")
-ONNX = ProofPlan("onnxruntime", lambda source, weights, path: OnnxRuntime(path))
+ONNX = ProofPlan("onnxruntime", lambda source, weights, path: OnnxRuntime(path), _onnx_model)
 SAFETENSORS = ProofPlan(
     "safetensors", lambda source, weights, path: SafetensorsRuntime(path), _converted, lambda model, weights: 1e-6
 )

@@ -5,10 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from normscope.comparing.runtime import FloatArray
 from normscope.comparing.runtimes import RuntimeMissingError, RuntimeRefusalError
 from normscope.comparing.runtimes.library_codec import LibraryCodec
+
+_DTYPES = {"tensor(float)": np.float32, "tensor(int64)": np.int64}
 
 
 class OnnxRuntime:
@@ -34,20 +37,27 @@ class OnnxRuntime:
         facts = self.session.get_modelmeta().custom_metadata_map
         self.context, eos = int(facts["context"]), facts.get("eos_token_id")
         self.eos_token_id = None if eos is None else int(eos)
-        self.caches = [one for one in self.session.get_inputs() if one.name.startswith("past_key_values.")]
+        self.caches = [one for one in self.session.get_inputs() if one.name.startswith("past_")]
         self.vocab_size = int(self.session.get_outputs()[0].shape[-1])
         codec = LibraryCodec(folder / "tokenizer.json")
         self.encode, self.decode = codec.encode, codec.decode
 
     def logits(self, tokens: Sequence[int]) -> FloatArray:
-        found: FloatArray = self._run([list(tokens)], self._empty(1))[0][0]
+        found: FloatArray = self.run([list(tokens)], self.empty_cache(1))[0][0]
         return found
+
+    def cached_logits(self, tokens: Sequence[int], prompt: int) -> FloatArray:
+        new, past, found = list(tokens), self.empty_cache(1), []
+        for piece in (new[:prompt], *([token] for token in new[prompt:])):
+            logits, *past = self.run([piece], past)
+            found.append(logits[0])
+        return np.concatenate(found)
 
     def greedy(self, tokens: Sequence[int], count: int) -> list[int]:
         found: list[int] = []
-        new, past = list(tokens), self._empty(1)
+        new, past = list(tokens), self.empty_cache(1)
         while len(found) < count:
-            logits, *past = self._run([new], past)
+            logits, *past = self.run([new], past)
             new = [int(logits[0, -1].argmax())]
             found += new
         return found
@@ -55,11 +65,16 @@ class OnnxRuntime:
     def layers(self, tokens: Sequence[int]) -> Mapping[str, FloatArray]:
         return {}
 
-    def _empty(self, batch: int) -> list[FloatArray]:
-        return [np.zeros((batch, one.shape[1], 0, one.shape[3]), np.float32) for one in self.caches]
+    def empty_cache(self, batch: int) -> list[NDArray[Any]]:
+        """The cache of a batch without earlier tokens."""
+        return [
+            np.zeros([{"batch": batch, "past": 0}.get(size, size) for size in one.shape], _DTYPES[one.type])
+            for one in self.caches
+        ]
 
-    def _run(self, tokens: list[list[int]], past: list[FloatArray]) -> list[Any]:
+    def run(self, tokens: list[list[int]], past: list[NDArray[Any]]) -> list[NDArray[Any]]:
+        """Return the logits of new tokens, (b, s, vocab_size), and the new cache."""
         names = [one.name for one in self.caches]
         inputs = {"input_ids": np.array(tokens, np.int64), **dict(zip(names, past, strict=True))}
-        found: list[Any] = self.session.run(None, inputs)
+        found: list[NDArray[Any]] = self.session.run(None, inputs)
         return found

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from normscope.comparing.runtime import FloatArray
@@ -55,6 +56,15 @@ class TransformersRuntime:
         with torch.inference_mode():
             found: FloatArray = self.model(torch.tensor([list(tokens)])).logits[0].float().numpy()
         return found
+
+    def cached_logits(self, tokens: Sequence[int], prompt: int) -> FloatArray:
+        new, past, found = list(tokens), None, []
+        with torch.inference_mode():
+            for piece in (new[:prompt], *([token] for token in new[prompt:])):
+                output = self.model(torch.tensor([piece]), past_key_values=past, use_cache=True)
+                past = output.past_key_values
+                found.append(output.logits[0].float().numpy())
+        return np.concatenate(found)
 
     def greedy(self, tokens: Sequence[int], count: int) -> list[int]:
         prompt = torch.tensor([list(tokens)])

@@ -1,21 +1,29 @@
 """Build an ONNX graph by computing with symbolic values: `x @ w + b` adds nodes to the graph."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
+from io import BufferedWriter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from normscope.errors import ConfigError
 
 OPSET = 17
 """Operators of 2022, which every runtime has: norms and activations are written out in them."""
 IR_VERSION = 8
-MAX_BYTES = 2**31 - 2**20
-"""A protobuf file is limited to 2 GB: larger weights go into a file beside it."""
+MAX_BYTES = 2**31 - 2**24
+"""A protobuf file is limited to 2 GB, nodes and names included: larger weights go into a file beside it."""
+DATA_SUFFIX = ".data"
+_INLINE_BYTES = 1024
+"""Smaller tensors stay in the graph: runtimes need shapes and axes to check it."""
+_ALIGNMENT = 4096
+"""Tensors in the file beside it start at a page, so that it can be mapped."""
 
 Array = NDArray[Any]
-Operand = "Value | float | int | Array | Sequence[int]"
 
 
 def import_onnx() -> Any:
@@ -32,10 +40,9 @@ class Graph:
     def __init__(self) -> None:
         self.onnx = import_onnx()
         self.nodes: list[Any] = []
-        self.initializers: list[Any] = []
         self.inputs: list[Any] = []
         self.outputs: list[Any] = []
-        self.size = 0
+        self._weights: dict[str, Tensor | Array] = {}
         self._constants: dict[tuple[str, bytes], Value] = {}
 
     def input(self, name: str, dtype: str, shape: Sequence[int | str]) -> "Value":
@@ -46,11 +53,10 @@ class Graph:
         self.nodes.append(self.onnx.helper.make_node("Identity", [value.name], [name]))
         self.outputs.append(self._description(name, dtype, shape))
 
-    def weight(self, name: str, array: Array) -> "Value":
-        """Add a named constant."""
-        tensor = self.onnx.numpy_helper.from_array(np.ascontiguousarray(array), name)
-        self.initializers.append(tensor)
-        self.size += array.nbytes
+    def weight(self, name: str, tensor: Tensor | Array) -> "Value":
+        """Add a named constant; a torch tensor is stored in float32, and converted only when the graph is written."""
+        assert name not in self._weights, name
+        self._weights[name] = tensor
         return Value(self, name)
 
     def constant(self, value: Any) -> "Value":
@@ -71,15 +77,54 @@ class Graph:
         self.nodes.append(self.onnx.helper.make_node(operator, names, [name], **attributes))
         return Value(self, name)
 
-    def model(self, name: str) -> Any:
-        """Return the ModelProto."""
+    def range(self, start: Any, stop: Any) -> "Value":
+        """The integers from start to stop; either is a number or a value of shape (1,)."""
+        ends = [self.node("Squeeze", one, [0]) if isinstance(one, Value) else one for one in (start, stop)]
+        return self.node("Range", *ends, 1)
+
+    def concat(self, *values: Any, axis: int) -> "Value":
+        return self.node("Concat", *values, axis=axis)
+
+    def write(self, path: Path, name: str, facts: dict[str, str], max_bytes: int = MAX_BYTES) -> None:
+        """Write the model; its weights into a file beside it if they take more than `max_bytes`."""
         helper = self.onnx.helper
-        graph = helper.make_graph(self.nodes, name, self.inputs, self.outputs, self.initializers)
-        opset = helper.make_opsetid("", OPSET)
-        return helper.make_model(graph, opset_imports=[opset], ir_version=IR_VERSION, producer_name="normscope")
+        model = helper.make_model(
+            helper.make_graph(self.nodes, name, self.inputs, self.outputs),
+            opset_imports=[helper.make_opsetid("", OPSET)],
+            ir_version=IR_VERSION,
+            producer_name="normscope",
+        )
+        helper.set_model_props(model, facts)
+        size = sum(4 * one.numel() if isinstance(one, Tensor) else one.nbytes for one in self._weights.values())
+        data = path.with_name(path.name + DATA_SUFFIX)
+        with nullcontext() if size <= max_bytes else data.open("wb") as file:
+            for weight_name, weight in self._weights.items():  # one by one: make_graph would copy all of them
+                self._add_weight(model, weight_name, _array(weight), file)
+        path.write_bytes(model.SerializeToString())
+
+    def _add_weight(self, model: Any, name: str, array: Array, file: BufferedWriter | None) -> None:
+        """Add a weight to the model, or to a file beside it."""
+        tensor = model.graph.initializer.add()
+        tensor.name, tensor.data_type = name, self.onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+        tensor.dims.extend(array.shape)
+        data = array.astype(array.dtype.newbyteorder("<"), copy=False)
+        if file is None or array.nbytes < _INLINE_BYTES:
+            tensor.raw_data = data.tobytes()
+            return
+        file.write(bytes(-file.tell() % _ALIGNMENT))
+        tensor.data_location = self.onnx.TensorProto.EXTERNAL
+        place = {"location": Path(file.name).name, "offset": file.tell(), "length": array.nbytes}
+        for key, value in place.items():
+            tensor.external_data.add(key=key, value=str(value))
+        file.write(data.data)
 
     def _description(self, name: str, dtype: str, shape: Sequence[int | str]) -> Any:
         return self.onnx.helper.make_tensor_value_info(name, getattr(self.onnx.TensorProto, dtype), list(shape))
+
+
+def _array(weight: Tensor | Array) -> Array:
+    """A weight as it is written, contiguous."""
+    return np.asarray(weight.detach().float().cpu().numpy() if isinstance(weight, Tensor) else weight, order="C")
 
 
 class Value:
@@ -103,22 +148,24 @@ class Value:
     def __matmul__(self, other: Any) -> "Value":
         return self.graph.node("MatMul", self, other)
 
-    def mean(self) -> "Value":
-        """The mean along the last axis, which stays with size 1."""
-        return self.graph.node("ReduceMean", self, axes=[-1], keepdims=1)
+    def mean(self, axes: Sequence[int]) -> "Value":
+        """The mean along these axes, which stay with size 1."""
+        return self.graph.node("ReduceMean", self, axes=list(axes), keepdims=1)
 
     def reshape(self, *shape: Any) -> "Value":
         """Reshape; a size is a number (0: the same as before, -1: the rest) or a value of shape (1,)."""
         if all(isinstance(size, int) for size in shape):
             return self.graph.node("Reshape", self, list(shape))
         sizes = [size if isinstance(size, Value) else [size] for size in shape]
-        return self.graph.node("Reshape", self, self.graph.node("Concat", *sizes, axis=0))
+        return self.graph.node("Reshape", self, self.graph.concat(*sizes, axis=0))
 
     def transpose(self, *order: int) -> "Value":
         return self.graph.node("Transpose", self, perm=list(order))
 
-    def slice(self, start: int, stop: int, axis: int) -> "Value":
-        return self.graph.node("Slice", self, [start], [stop], [axis])
+    def slice(self, start: Any, stop: Any, axis: int) -> "Value":
+        """A part along an axis; its ends are numbers or values of shape (1,)."""
+        ends = [one if isinstance(one, Value) else [one] for one in (start, stop)]
+        return self.graph.node("Slice", self, *ends, [axis])
 
     def gather(self, index: Any, axis: int = 0) -> "Value":
         return self.graph.node("Gather", self, index, axis=axis)

@@ -4,42 +4,57 @@
 |-------------------------------------|---------------------------------------|
 | input_ids                           | (batch, length), int64                |
 | past_key_values.I.key, ...value     | (batch, kv_heads, past, head_dim)     |
+| past_input_ids, of models with smear | (batch, past), int64                 |
 
 | outputs                             | shape                                 |
 |-------------------------------------|---------------------------------------|
 | logits                              | (batch, length, vocab_size)           |
 | present.I.key, present.I.value      | (batch, kv_heads, past + length, ...) |
+| present_input_ids, of models with smear | (batch, past + length), int64     |
 
 Without earlier tokens `past` is 0. The rows of a batch have the same length.
 """
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
-import numpy as np
-from torch import Tensor
+import torch
 
 from normscope.blocks.block import Block
-from normscope.blocks.linear import Linear
-from normscope.blocks.norm.base import Norm
+from normscope.blocks.mix import Mix
 from normscope.blocks.residual import get_wiring
-from normscope.exporting.html_support import NormTable, norm_tables
+from normscope.errors import ConfigError
+from normscope.exporting.onnx.attention import AttentionGraph
 from normscope.exporting.onnx.graph import Graph, Value
+from normscope.exporting.onnx.layers import ACTIVATIONS, GATES, check_norm, gate, linear, mix, mlp, norm
 from normscope.models.gpt import GPT
 
-_HIDDEN = -1e30
-"""The score of a token that is not attended to; not -inf, because a window may hide a whole row for some runtimes."""
+
+def check_model(model: GPT) -> None:
+    """Raise a ConfigError if a graph cannot represent the model."""
+    if model.config.activation not in {*ACTIVATIONS, *GATES}:
+        raise ConfigError(
+            f"an ONNX graph cannot represent activation={model.config.activation!r}\n"
+            f"fix: train another model, such as --preset llama"
+        )
+    block = model.blocks[0]
+    assert isinstance(block, Block)
+    check_norm("qk_norm", block.attention.q_norm)
+    for one in (*block.norms, model.embedding_norm):
+        check_norm("norm", one)
 
 
 def onnx_graph(model: GPT) -> Graph:
-    """Return the graph of a model."""
+    """Return the graph of a model that passes `check_model`."""
     graph = Graph()
-    builder = _ModelGraph(graph, model)
-    builder.build()
+    _ModelGraph(graph, model).build()
     return graph
+
+
+def embedding_scale(model: GPT) -> float:
+    """The factor of the embedding as the model computes with it: rounded to the dtype of the stored weights."""
+    return float(torch.tensor(model.config.embedding_scale, dtype=model.embedding.weight.dtype))
 
 
 @dataclass
@@ -51,6 +66,9 @@ class _GraphNorm:
     def __call__(self, x: Value) -> Value:
         return self.apply(x)
 
+    def without_padding(self, x: Value) -> Value:
+        return x
+
     def add_and_normalize(self, x: Value, branch: Value) -> tuple[Value, Value]:
         joined = x + branch
         return joined, self.apply(joined)
@@ -59,160 +77,79 @@ class _GraphNorm:
 class _ModelGraph:
     def __init__(self, graph: Graph, model: GPT) -> None:
         self.graph, self.model, self.config = graph, model, model.config
-        tables = norm_tables(model)
-        self.norm_table, self.qk_table = tables["norm"], tables["qk_norm"]
-        self.heads, self.kv_heads, self.head_dim = model.config.head_sizes
 
     def build(self) -> None:
-        config, graph = self.config, self.graph
+        config, graph, model = self.config, self.graph, self.model
         tokens = graph.input("input_ids", "INT64", ["batch", "length"])
-        cache_shape: list[int | str] = ["batch", self.kv_heads, "past", self.head_dim]
-        self.past = [
-            tuple(graph.input(f"past_key_values.{i}.{part}", "FLOAT", cache_shape) for part in ("key", "value"))
+        _, kv_heads, head_dim = config.head_sizes
+        cache_shape: list[int | str] = ["batch", kv_heads, "past", head_dim]
+        past = [
+            [graph.input(f"past_key_values.{i}.{part}", "FLOAT", cache_shape) for part in ("key", "value")]
             for i in range(config.depth)
         ]
-        self.batch, self.length = tokens.size(0), tokens.size(1)
-        start = self.past[0][0].size(2)
-        stop = start + self.length
-        one = graph.constant(1)
-        self.positions = graph.node("Range", _scalar(start), _scalar(stop), one)
-        keys = graph.node("Range", graph.constant(0), _scalar(stop), one)
-        self.hidden = self._hidden_keys(keys)
-        table = self._weight("embedding.weight", self.model.embedding.weight)
-        x = table.gather(tokens)
-        if self.model.position is not None:
-            x = x + self._weight("position.weight", self.model.position.weight).gather(self.positions)
-        if config.positions == "rotary":
-            self.cos, self.sin = self._rotary_tables()
-        if config.embedding_norm:
-            x = self._norm("embedding_norm", self.model.embedding_norm, self.norm_table, config.width)(x)
-        join = get_wiring(config.wiring).join
-        for i, block in enumerate(self.model.blocks):
+        self.start, self.length = past[0][0].size(2), tokens.size(1)
+        self.attention = AttentionGraph(graph, config, self.start, self.length)
+        self.table = graph.weight("embedding.weight", model.embedding.weight)
+        known = None
+        if config.smear:
+            known = graph.concat(graph.input("past_input_ids", "INT64", ["batch", "past"]), tokens, axis=1)
+        x = embedding = self._embed(tokens, self.attention.positions) if known is None else self._smeared(known)
+        middle = x
+        for i, block in enumerate(model.blocks):
             assert isinstance(block, Block)
-            name = f"blocks.{i}"
-            norms = [
-                _GraphNorm(self._norm(f"{name}.norms.{k}", norm, self.norm_table, config.width))
-                for k, norm in enumerate(block.norms)
-            ]
-            attention, mlp = partial(self._attention, i, block), partial(self._mlp, i, block)
-            x = join(x, attention, mlp, norms)  # type: ignore[arg-type, assignment]  # symbolic values, not tensors
-        x = self._norm("final_norm", self.model.final_norm, self.norm_table, config.width)(x)
-        logits = (
-            x @ graph.node("Transpose", table, perm=[1, 0])
-            if self.model.head is None
-            else self._linear("head", self.model.head, x)
-        )
+            if config.embedding_mix:
+                own = model.embedding_mixes[i]
+                assert isinstance(own, Mix)
+                x = mix(f"embedding_mixes.{i}", own, x, embedding)
+            x = self._block(i, block, past[i], self._value_embeddings(i, tokens), x)
+            middle = x if i == len(model.blocks) // 2 else middle
+        if model.backout is not None:
+            x = mix("backout", model.backout, x, middle)
+        x = norm("final_norm", model.final_norm, x, (config.width,))
+        logits = x @ self.table.transpose(1, 0) if model.head is None else linear("head", model.head, x)
         if config.logit_cap is not None:
             logits = (logits / config.logit_cap).apply("Tanh") * config.logit_cap
         graph.output(logits, "logits", ["batch", "length", config.vocab_size])
         graph.outputs.insert(0, graph.outputs.pop())  # the first output, before those of the cache
+        if known is not None:
+            graph.output(known, "present_input_ids", ["batch", "total"], "INT64")
 
-    def _hidden_keys(self, keys: Value) -> Value:
-        """Return which keys (t) each query (s) does not see, (s, t)."""
-        graph = self.graph
-        query = self.positions.reshape(-1, 1)
-        hidden = graph.node("Greater", keys, query)
-        if self.config.window is None:
-            return hidden
-        return graph.node("Or", hidden, graph.node("LessOrEqual", keys, query - self.config.window))
+    def _embed(self, tokens: Value, positions: Value) -> Value:
+        """Return the embedding of each token by itself."""
+        x, scale = self.table.gather(tokens), embedding_scale(self.model)
+        x = x if scale == 1 else x * scale
+        if self.model.position is not None:
+            x = x + self.graph.weight("position.weight", self.model.position.weight).gather(positions)
+        return norm("embedding_norm", self.model.embedding_norm, x, (self.config.width,))
 
-    def _rotary_tables(self) -> tuple[Value, Value]:
-        rotary = self.model.blocks[0].attention.rotary  # type: ignore[union-attr]
-        tables = ((name, getattr(rotary, name)[:, 0]) for name in ("cos", "sin"))
-        cos, sin = (self._weight(f"rotary.{name}", table).gather(self.positions) for name, table in tables)
-        return cos.reshape(-1, 1, self.head_dim // 2), sin.reshape(-1, 1, self.head_dim // 2)
+    def _smeared(self, known: Value) -> Value:
+        """Return the embedding of each new token, to which a part of the previous token's is added.
 
-    def _attention(self, i: int, block: Block, x: Value) -> Value:
-        graph, layer, name = self.graph, block.attention, f"blocks.{i}.attention"
-        q = self._query_or_key(f"{name}.q", layer.q, layer.q_norm, x, self.heads)
-        k = self._query_or_key(f"{name}.k", layer.k, layer.k_norm, x, self.kv_heads)
-        v = self._linear(f"{name}.v", layer.v, x).reshape(0, 0, self.kv_heads, self.head_dim)
-        past_k, past_v = self.past[i]
-        k = graph.node("Concat", past_k, k.transpose(0, 2, 1, 3), axis=2)
-        v = graph.node("Concat", past_v, v.transpose(0, 2, 1, 3), axis=2)
-        for part, value in (("key", k), ("value", v)):
-            graph.output(value, f"present.{i}.{part}", ["batch", self.kv_heads, "total", self.head_dim])
-        # Query heads that share keys are an axis of their own: b kv_heads group s e.
-        q = q.transpose(0, 2, 1, 3).reshape(0, self.kv_heads, self.heads // self.kv_heads, self.length, self.head_dim)
-        k, v = (graph.node("Unsqueeze", one, [2]) for one in (k, v))
-        scores = q @ k.transpose(0, 1, 2, 4, 3) / math.sqrt(self.head_dim)
-        weights = graph.node("Where", self.hidden, _HIDDEN, scores).apply("Softmax", axis=-1)
-        y = (weights @ v).reshape(0, self.heads, self.length, self.head_dim).transpose(0, 2, 1, 3)
-        return self._linear(f"{name}.out", layer.out, y.reshape(0, 0, self.heads * self.head_dim))
+        `known` are the ids of cached and new tokens. The last cached one is embedded with the new ones.
+        """
+        graph, smear = self.graph, self.model.smear
+        assert smear is not None
+        first = graph.node("Max", self.start - 1, [0])
+        stop = self.start + self.length
+        embedded = self._embed(known.slice(first, stop, 1), graph.range(first, stop))
+        # The first token of a text has zeros before it.
+        missing = self.length + 1 - (stop - first)
+        shape = graph.concat(known.size(0), missing, [self.config.width], axis=0)
+        previous = graph.concat(graph.node("ConstantOfShape", shape), embedded.slice(0, -1, 1), axis=1)
+        x = embedded.slice(self.length * -1, stop, 1)
+        return x + gate("smear.gate", smear.gate, x) * graph.weight("smear.scale", smear.scale) * previous
 
-    def _query_or_key(self, name: str, layer: Linear, norm: Any, x: Value, heads: int) -> Value:
-        """Return queries or keys, (b, s, heads, e)."""
-        flat = self._norm(f"{name}_norm", norm, self.qk_table, heads * self.head_dim)(self._linear(name, layer, x))
-        value = flat.reshape(0, 0, heads, self.head_dim)
-        if self.config.positions != "rotary":
-            return value
-        half = self.head_dim // 2
-        a, b = value.slice(0, half, -1), value.slice(half, self.head_dim, -1)
-        first, second = a * self.cos - b * self.sin, a * self.sin + b * self.cos
-        return self.graph.node("Concat", first, second, axis=-1)
-
-    def _mlp(self, i: int, block: Block, x: Value) -> Value:
-        layer, name = block.mlp, f"blocks.{i}.mlp"
-        up = self._linear(f"{name}.up", layer.up, x)
-        if layer.gate is None:
-            hidden = ACTIVATIONS[self.config.activation](up)
-        else:
-            hidden = ACTIVATIONS[GATES[self.config.activation]](self._linear(f"{name}.gate", layer.gate, x)) * up
-        return self._linear(f"{name}.down", layer.down, hidden)
-
-    def _linear(self, name: str, layer: Linear, x: Value) -> Value:
-        y = x @ self._weight(f"{name}.weight", layer.weight.t())
-        return y if layer.bias is None else y + self._weight(f"{name}.bias", layer.bias)
-
-    def _norm(self, name: str, norm: Any, table: NormTable | None, size: int) -> Callable[[Value], Value]:
-        if not isinstance(norm, Norm) or table is None:
-            return lambda x: x
-        gain, bias = (self._along(f"{name}.{part}", getattr(norm, part, None), size) for part in ("weight", "bias"))
-
-        def apply(x: Value) -> Value:
-            y = x if table["group"] == size else x.reshape(0, 0, -1, table["group"])
-            y = y - y.mean() if table["centers"] else y
-            y = y / ((y * y).mean() + float(table["eps"])).apply("Sqrt")
-            y = y if table["group"] == size else y.reshape(0, 0, size)
-            y = y if gain is None else y * gain
-            return y if bias is None else y + bias
-
-        return apply
-
-    def _along(self, name: str, parameter: Tensor | None, size: int) -> Value | None:
-        """A parameter of a norm for each of `size` features: it may be shared by groups or heads."""
-        if parameter is None:
+    def _value_embeddings(self, i: int, tokens: Value) -> Value | None:
+        if i not in self.config.value_layers:
             return None
-        return self._weight(name, parameter.reshape(-1).repeat(size // parameter.numel()))
+        name = f"value_embeddings.{i}.weight"
+        return self.graph.weight(name, self.model.get_parameter(name)).gather(tokens)
 
-    def _weight(self, name: str, tensor: Tensor) -> Value:
-        return self.graph.weight(name, tensor.detach().float().numpy().astype(np.float32))
-
-
-def _scalar(value: Value) -> Value:
-    return value.graph.node("Squeeze", value, [0])
-
-
-def _gelu(x: Value) -> Value:
-    return x * ((x / math.sqrt(2)).apply("Erf") + 1.0) * 0.5
-
-
-def _gelu_tanh(x: Value) -> Value:
-    inner = (x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)
-    return x * (inner.apply("Tanh") + 1.0) * 0.5
-
-
-def _relu2(x: Value) -> Value:
-    positive = x.apply("Relu")
-    return positive * positive
-
-
-ACTIVATIONS: dict[str, Callable[[Value], Value]] = {
-    "relu2": _relu2,
-    "relu": lambda x: x.apply("Relu"),
-    "gelu": _gelu,
-    "gelu-tanh": _gelu_tanh,
-    "silu": lambda x: x * x.apply("Sigmoid"),
-}
-GATES = {"swiglu": "silu", "reglu": "relu", "geglu": "gelu"}
-"""The activation of the gate of each gated activation."""
+    def _block(self, i: int, block: Block, past: Sequence[Value], values: Value | None, x: Value) -> Value:
+        width, name = (self.config.width,), f"blocks.{i}"
+        norms = [
+            _GraphNorm(partial(norm, f"{name}.norms.{k}", layer, sizes=width)) for k, layer in enumerate(block.norms)
+        ]
+        attention = partial(self.attention.attend, f"{name}.attention", i, block.attention, past, values)
+        branches = attention, partial(mlp, f"{name}.mlp", block.mlp)
+        return get_wiring(self.config.wiring).join(x, *branches, norms)  # type: ignore[arg-type, return-value]  # symbolic values, not tensors
