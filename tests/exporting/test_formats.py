@@ -19,7 +19,7 @@ from tests.exporting.models import small_source
 NEEDS = {"gguf": "xllamacpp", "onnx": "onnxruntime", "hf": "transformers"}
 FAST = [
     ("gguf", "llama", "characters", "f32"),
-    ("onnx", "nanochat", "bytes", "float32"),
+    ("onnx", "nanochat-2026-07", "bytes", "float32"),
     ("hf", "nanochat", "characters", "stored"),
     ("safetensors", "llama", "bpe", "bfloat16"),
     ("nanogpt", "gpt2", "characters", "float32"),
@@ -28,7 +28,7 @@ ALL = [
     (to, model, tokenizer, weights)
     for to, models in {
         "gguf": ("gpt2", "llama"),
-        "onnx": ("gpt2", "llama", "nanochat"),
+        "onnx": ("gpt2", "llama", "nanochat", "nanochat-2026-07"),
         "hf": ("gpt2", "llama", "nanochat"),
     }.items()
     for model in models
@@ -85,6 +85,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "linear": ("llama", {"rotary_scaling": RotaryScaling(kind="linear", factor=4.0), "rotary_base": 5e5}),
     "biases": ("llama", {"bias": True}),
     "tied": ("llama", {"tied_head": True, "head_dim": 12}),
+    "phi3": ("llama", {"rotary_dim": 8}),
     "qwen2": ("qwen2", {"bias": "qkv"}),
     "qwen3": ("qwen3", {"qk_norm": "rms", "head_dim": 12}),
 }

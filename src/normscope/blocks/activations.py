@@ -1,8 +1,9 @@
 """The activations of the MLP, by name.
 
 To add one, add a line to `ACTIVATIONS`. A fused kernel is optional (`normscope.ops.activations`), and so is the fused
-decoder (`normscope.generate.decoder_support`): other activations decode in torch. `export --to html` refuses those that
-are not in `normscope.exporting.html_support` and `web/src/model/operations.ts`.
+decoder (`normscope.generate.decoder_support`): other activations decode in torch. `export --to onnx` refuses those
+that are not in `normscope.exporting.onnx.layers`, and `--to html` those that are not in
+`normscope.exporting.html_support` and `web/src/model/operations.ts`.
 """
 
 from collections.abc import Callable, Mapping

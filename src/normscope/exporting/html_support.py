@@ -28,14 +28,16 @@ SUPPORTED = {
 """Values that the page knows; a wiring or activation that is added to normscope is refused until the page has it."""
 
 
-def check_config(config: GPTConfig, target: str = "the page") -> None:
-    """Refuse a config that the page, or another target with the same limits, cannot run."""
-    defaults = {field.name: field.default for field in dataclasses.fields(GPTConfig)}
+def check_config(config: GPTConfig) -> None:
+    """Refuse a config that the page cannot run."""
+    defaults: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(GPTConfig)}
+    as_default = {"rotary_dim": config.head_sizes[2]}
     for name in (*ONLY_DEFAULT, *SUPPORTED):
         value = getattr(config, name)
-        if value not in SUPPORTED.get(name, (defaults[name],)):
+        if value not in SUPPORTED.get(name, (defaults[name], as_default.get(name))):
             raise ConfigError(
-                f"{target} cannot run a model with {name}={value!r}\nfix: train another model, such as --preset llama"
+                f"the page cannot run a model with {name}={value!r}\n"
+                f"fix: use --to onnx, or train another model, such as --preset llama"
             )
 
 

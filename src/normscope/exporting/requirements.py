@@ -56,7 +56,7 @@ def check_representable(
         raise ConfigError(
             f"{tool} cannot run this model: no architecture of it has {', '.join(misses)} "
             f"(closest: {closest.architecture})\n"
-            f"fix: export a model of `normscope train --preset {preset}`, or use --to onnx or --to html"
+            f"fix: export a model of `normscope train --preset {preset}`, or use --to onnx"
         )
     return closest
 

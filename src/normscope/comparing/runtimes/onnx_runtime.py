@@ -34,12 +34,19 @@ class OnnxRuntime:
         except Exception as error:  # it raises errors of every kind
             raise RuntimeRefusalError(f"onnxruntime cannot load it: {error}") from error
         self.name = f"onnxruntime {onnxruntime.__version__}"
-        facts = self.session.get_modelmeta().custom_metadata_map
-        self.context, eos = int(facts["context"]), facts.get("eos_token_id")
-        self.eos_token_id = None if eos is None else int(eos)
-        self.caches = [one for one in self.session.get_inputs() if one.name.startswith("past_")]
-        self.vocab_size = int(self.session.get_outputs()[0].shape[-1])
-        codec = LibraryCodec(folder / "tokenizer.json")
+        try:
+            facts = self.session.get_modelmeta().custom_metadata_map
+            self.context, eos = int(facts["context"]), facts.get("eos_token_id")
+            self.eos_token_id = None if eos is None else int(eos)
+            self.caches = [one for one in self.session.get_inputs() if one.name != "input_ids"]
+            self.empty_cache(1)
+            self.vocab_size = int(self.session.get_outputs()[0].shape[-1])
+            codec = LibraryCodec(folder / "tokenizer.json")
+        except Exception as error:  # whatever another tool's folder leads to
+            raise RuntimeRefusalError(
+                f"{folder} is not an export of normscope ({type(error).__name__}: {error})\n"
+                f"fix: name a folder that `normscope export --to onnx` wrote"
+            ) from error
         self.encode, self.decode = codec.encode, codec.decode
 
     def logits(self, tokens: Sequence[int]) -> FloatArray:

@@ -38,7 +38,7 @@ def architecture_of(config: GPTConfig) -> str:
         fields = ", ".join(f"{field}={getattr(config, field)!r:.80}" for field in missing[closest])
         raise ConfigError(
             f"llama.cpp cannot run this model: no architecture has {fields} (closest: {closest})\n"
-            f"fix: export a model of `normscope train --preset llama`, or use --to onnx or --to html"
+            f"fix: export a model of `normscope train --preset llama`, or use --to onnx"
         )
     return closest
 
