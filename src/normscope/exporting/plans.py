@@ -70,7 +70,7 @@ def _converted(model: GPT, weights: str) -> GPT:
 
 
 def _onnx_model(model: GPT, weights: str) -> GPT:
-    """The model in float32 with the embedding scale of its stored dtype, which in float32 alone would be another."""
+    """The model with an embedding scale that in float32 is that of its stored dtype."""
     scale = embedding_scale(model)
     if scale == model.config.embedding_scale:
         return model
@@ -99,7 +99,7 @@ HUGGING_FACE = ProofPlan(
     "transformers", lambda source, weights, path: TransformersRuntime(path), _converted, lambda model, weights: 1e-4
 )
 GGUF = ProofPlan("llama.cpp", _open_gguf, llama_cpp_model, _llama_cpp_tolerance, _dropped_characters, exact="f32")
-ONNX = ProofPlan("onnxruntime", lambda source, weights, path: OnnxRuntime(path), _onnx_model)
+ONNX = ProofPlan("onnxruntime", lambda source, weights, path: OnnxRuntime(path), _onnx_model, rounds=False)
 SAFETENSORS = ProofPlan(
     "safetensors", lambda source, weights, path: SafetensorsRuntime(path), _converted, lambda model, weights: 1e-6
 )

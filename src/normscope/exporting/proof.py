@@ -40,6 +40,7 @@ class ProofPlan:
         tolerance: (model, weights) -> largest difference of a logit, in standard deviations; None for the usual one.
         known: why some strings may be tokenized differently.
         exact: a weight format that is proved first, because its tolerance is smaller; None if there is none.
+        rounds: whether the reference differs from the model because its weights are rounded.
     """
 
     runtime: str
@@ -48,6 +49,7 @@ class ProofPlan:
     tolerance: Callable[[GPT, str], float | None] = lambda model, weights: None
     known: KnownDifference = lambda one, tokenizer: None
     exact: str | None = None
+    rounds: bool = True
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,7 @@ def _compare(source: ModelSource, weights: str, path: Path, plan: ProofPlan, wri
     elif isinstance(theirs, CachingRuntime):
         problems += _cache_problems(ours, theirs, tokens, limit)
     rounding = 0.0
-    if reference is not source.model and reference.config == source.model.config:
+    if plan.rounds and reference is not source.model:
         before = centered(GPTRuntime(source.model).logits(tokens))
         rounding = max(logit_distances(before, centered(ours.logits(tokens))))
     return Proof(theirs.name, diff, tuple(problems), tuple(known), rounding, first_layer)
