@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from normscope.exporting.export import FORMATS, ExportError, export_source
-from normscope.exporting.first_difference import ENDS
+from normscope.exporting.first_difference import ENDS, silence
 from normscope.exporting.gguf import architectures, write
 from normscope.exporting.gguf.tokenizer import gguf_tokenizer
 from normscope.exporting.huggingface import write as huggingface_write
@@ -178,6 +178,15 @@ FAULTS = [
     one("hf-eps", "hf", "llama", settings(rms_norm_eps=1e-3), None, "eps of the norms is 0.001", slow=True),
     one("position-off-by-one", "onnx", "gpt2", start_at_one, ENDS, "positions are off by one, too late", slow=True),
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize("wiring", ["pre", "sandwich", "parallel", "parallel-2", "branch"])
+def test_silent_branches_add_nothing(wiring: str) -> None:
+    model = small_source("llama", wiring=wiring).model
+    for silent, equal in ((["blocks.1.mlp"], False), (["blocks.0.mlp", "blocks.1.attention", "blocks.1.mlp"], True)):
+        start, first, second = (one.x for one in silence(model, silent).residual_streams(torch.arange(7)[None]))
+        assert not torch.equal(start, first)
+        assert torch.equal(first, second) == equal
 
 
 @pytest.mark.parametrize(("to", "model", "plant", "layer", "words"), FAULTS)
