@@ -34,6 +34,8 @@ _PREFIX = "base_model.model."
 _FIX = "save the adapter again with peft's save_pretrained"
 _REQUIRED = {"peft_type": "LORA", "use_dora": False, "use_qalora": False, "bias": "none", "lora_bias": False}
 """Settings with a single supported value."""
+_INITIALIZATIONS = (None, True, False, "gaussian", "eva", "orthogonal")
+"""Those that leave the base model as it is. The adapters of others fit weights that peft changes when it loads them."""
 _UNUSED = ("modules_to_save", "layer_replication", "trainable_token_indices", "target_parameters", "megatron_config")
 """Settings that are supported only if they are not in use."""
 
@@ -205,6 +207,11 @@ def _read_settings(folder: Path) -> dict[str, Any]:
             raise WeightsError(
                 f"unsupported setting {name}={settings[name]!r:.60} in {CONFIG_NAME}: expected {value!r}"
             )
+    if (initialization := settings.get("init_lora_weights")) not in _INITIALIZATIONS:
+        raise WeightsError(
+            f"unsupported setting init_lora_weights={initialization!r:.60} in {CONFIG_NAME}: it changes the base model's "
+            f"weights\nfix: save it with peft's save_pretrained(path_initial_model_for_weight_conversion=...)"
+        )
     for name in _UNUSED:
         if settings.get(name):
             raise WeightsError(f"unsupported setting {name}={settings[name]!r:.60} in {CONFIG_NAME}")
@@ -226,17 +233,30 @@ def _scale(settings: Mapping[str, Any], theirs: str, rank: int) -> float:
     return float(alpha) / (rank**0.5 if settings.get("use_rslora") else rank)
 
 
-def _by_pattern(patterns: object, name: str, default: Any) -> Any:
-    """The value of the first pattern that matches the end of a layer's name.
+_PIECE = r"[\w.\-|]|\\[.\-]|\\d\+?|\.[*+]|\[[\w\-]+\]\+?|\([\w.|]+\)"
+"""What a pattern may consist of: characters, digits, anything, sets and alternatives."""
+_MAX_REPEATS = 3
 
-    Patterns are regular expressions; only names and `.*` are read, since a hostile expression could take forever.
+
+def _by_pattern(patterns: object, name: str, default: Any) -> Any:
+    """The value of the first pattern that matches the end of a layer's name, as peft finds it.
+
+    Patterns are regular expressions, and a hostile one could take forever: names, digits, sets, alternatives and
+    `.*` are read, and others refused.
     """
-    if not isinstance(patterns, Mapping):
+    if patterns is None:
         return default
+    if not isinstance(patterns, Mapping):
+        raise WeightsError(f"{CONFIG_NAME} has a pattern that is no object: {patterns!r:.60}\nfix: {_FIX}")
     for pattern, value in patterns.items():
-        plain = re.sub(r"\\(.)", r"\1", pattern).removeprefix("^").removesuffix("$")
-        parts = [re.escape(part) for part in plain.split(".*")]
-        if len(parts) <= 3 and re.fullmatch(rf"(?:.*\.)?{'.*'.join(parts)}", name):
+        plain = pattern.removeprefix("^").removesuffix("$")
+        repeats = pattern.count("*") + pattern.count("+")
+        if len(pattern) > 200 or repeats > _MAX_REPEATS or not re.fullmatch(rf"(?:{_PIECE})+", plain):
+            raise WeightsError(
+                f"unsupported pattern {pattern!r:.80} in {CONFIG_NAME}: it is a regular expression of more than names, "
+                f"digits, sets and alternatives\nfix: write it with the names of layers"
+            )
+        if re.match(rf"(?:.*\.)?(?:{pattern})$", name):
             return value
     return default
 
