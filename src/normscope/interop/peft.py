@@ -23,7 +23,7 @@ from normscope.interop.families import families, family_of
 from normscope.interop.family import Family
 from normscope.interop.files.lazy_tensors import LazyTensors
 from normscope.interop.files.safetensors_file import open_safetensors
-from normscope.interop.huggingface import read_huggingface
+from normscope.interop.huggingface import MAX_CONFIG_BYTES, read_huggingface
 from normscope.interop.weight_table import FusedLinear
 from normscope.models.gpt import GPT, GPTConfig
 from normscope.storage.files import make_folder
@@ -201,7 +201,8 @@ def _fuse(fused: FusedLinear, adapted: Mapping[str, LoRALinear]) -> tuple[Tensor
 
 
 def _read_settings(folder: Path) -> dict[str, Any]:
-    settings = read_json(folder / CONFIG_NAME, dict[str, Any], fix=_FIX, error=WeightsError)
+    path = folder / CONFIG_NAME
+    settings = read_json(path, dict[str, Any], fix=_FIX, error=WeightsError, max_bytes=MAX_CONFIG_BYTES)
     for name, value in _REQUIRED.items():
         if settings.get(name, value) != value:
             raise WeightsError(
@@ -209,8 +210,8 @@ def _read_settings(folder: Path) -> dict[str, Any]:
             )
     if (initialization := settings.get("init_lora_weights")) not in _INITIALIZATIONS:
         raise WeightsError(
-            f"unsupported setting init_lora_weights={initialization!r:.60} in {CONFIG_NAME}: it changes the base model's "
-            f"weights\nfix: save it with peft's save_pretrained(path_initial_model_for_weight_conversion=...)"
+            f"unsupported setting init_lora_weights={initialization!r:.60} in {CONFIG_NAME}: it changes the base\n"
+            f"fix: save it with peft's save_pretrained(path_initial_model_for_weight_conversion=...)"
         )
     for name in _UNUSED:
         if settings.get(name):

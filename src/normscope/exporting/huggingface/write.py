@@ -30,7 +30,8 @@ def write_huggingface(source: ModelSource, weights: str, folder: Path) -> None:
     write_shards(folder, ((name, in_dtype(theirs[name], weights)) for name in theirs))
     dtype = str(in_dtype(state["embedding.weight"], weights).dtype).removeprefix("torch.")
     # A document starts after the end-of-text token of the one before.
-    special = {} if eos is None else {"bos_token_id": eos, "eos_token_id": eos}
+    start = (source.tokenizer.start_tokens or ((eos,) if eos is not None else (None,)))[0]
+    special = {name: token for name, token in (("bos_token_id", start), ("eos_token_id", eos)) if token is not None}
     settings = {**family.write_config(config), **special, "dtype": dtype}
     write_json(folder / "config.json", settings)
     write_json(folder / "generation_config.json", {**special, "max_length": config.context})
