@@ -170,7 +170,7 @@ def test_an_invalid_pickle_is_refused(tmp_path: Path, kind: str) -> None:
     refusal(read_pickle, path)
 
 
-def text(data: bytes) -> bytes:
+def stored(data: bytes) -> bytes:
     return b"X" + len(data).to_bytes(4, "little") + data
 
 
@@ -185,9 +185,9 @@ BOMBS: dict[str, tuple[bytes, str]] = {
     "memo of 2^32 entries": (b"\x80\x02]r\xff\xff\xff\xff0h\0.", "KeyError"),
     "a text encoded many times": (
         b"\x80\x02c_codecs\nencode\nq\0"
-        + text(b"a" * MIB)
+        + stored(b"a" * MIB)
         + b"q\1"
-        + text(b"latin1")
+        + stored(b"latin1")
         + b"q\2("
         + b"h\0h\1h\2\x86R" * 200
         + b"t.",
@@ -198,7 +198,7 @@ BOMBS: dict[str, tuple[bytes, str]] = {
         "calls builtins.set with too many values",
     ),
     "a tuple hashed many times": (
-        b"\x80\x02(" + text(b"a") * 1000 + b"tq\0}h\0K\1s.",
+        b"\x80\x02(" + stored(b"a") * 1000 + b"tq\0}h\0K\1s.",
         "uses a tuple of 1,000 strings as a key",
     ),
     "a list in many places": (
