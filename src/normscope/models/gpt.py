@@ -10,7 +10,7 @@ Options of the config, in which the presets differ:
 """
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -217,20 +217,28 @@ class GPT(BaseModule):
         """Return the embedding of the last cached token of each row, (b, 1, width); zeros for an empty row."""
         tokens = cache.last_token()
         lengths = torch.tensor(cache.lengths, device=tokens.device)[:, None]
-        return self._embed(tokens, (lengths - 1).clamp(min=0), None).masked_fill((lengths == 0)[..., None], 0.0)
+        x = self._embed(tokens, (lengths - 1).clamp(min=0), None, again=True)
+        return x.masked_fill((lengths == 0)[..., None], 0.0)
 
-    def _embed(self, tokens: Tensor, start: Positions, mask: Tensor | None) -> Tensor:
-        """Return the embedding of each token by itself."""
-        x = self.embedding(tokens)  # b s d
+    def _embed(self, tokens: Tensor, start: Positions, mask: Tensor | None, *, again: bool = False) -> Tensor:
+        """Return the embedding of each token by itself.
+
+        `again`: these tokens have been embedded before, so hooks are not called: an x-ray would see them twice.
+        """
+
+        def call(module: nn.Module, *args: Any, **kwargs: Any) -> Tensor:
+            y: Tensor = module.forward(*args, **kwargs) if again else module(*args, **kwargs)
+            return y
+
+        x = call(self.embedding, tokens)  # b s d
         stored, x = x.dtype, x.to(self._activation_dtype)
         if self.config.embedding_scale != 1:
             # Rounded to the dtype of the weights, as Gemma's is.
             x = x * torch.full((), self.config.embedding_scale, dtype=stored, device=x.device)
         if self.position is not None:
             places = start if isinstance(start, Tensor) else position_ids(start, tokens.shape[1], tokens.device)
-            x = x + self.position(places)
-        normed: Tensor = self.embedding_norm(self.dropout(x), mask=mask)
-        return normed
+            x = x + call(self.position, places)
+        return call(self.embedding_norm, call(self.dropout, x), mask=mask)
 
     def to_logits(
         self, stream: ResidualStream, *, mask: Tensor | None = None, last_only: bool = False, capped: bool = True
