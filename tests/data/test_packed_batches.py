@@ -86,6 +86,13 @@ def test_packing_loses_nothing_and_no_window_overflows(lengths: list[int]) -> No
     assert len(bins) <= 2 * sum(lengths) / 20 + 1  # at most one is half empty
 
 
+def test_conversations_of_empty_replies_are_refused(tmp_path: Path) -> None:
+    empty = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": ""}]}
+    (tmp_path / "chats.jsonl").write_bytes(b"\n".join([to_json_bytes(empty).replace(b"\n", b"")] * 3))
+    with pytest.raises(NormscopeError, match="have no text in the train part"):
+        prepare(tmp_path / "chats.jsonl", tmp_path / "data", tokenizer="bytes")
+
+
 @pytest.mark.parametrize(
     ("line", "problem"),
     [

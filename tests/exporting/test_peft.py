@@ -1,5 +1,6 @@
 """The adapters of a run in peft, on the model that the run started from."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 import torch
 
 from normscope.blocks.lora import lora_layers
+from normscope.data.tokenizers import ByteTokenizer
 from normscope.errors import ConfigError
 from normscope.exporting.export import ExportError, export
 from normscope.interop import peft as format_
@@ -56,3 +58,23 @@ def test_a_run_without_adapters_is_refused(tmp_path: Path) -> None:
     train_run(plain)
     with pytest.raises(ConfigError, match="has no LoRA adapters"):
         export(plain, "peft")
+
+
+def test_the_layers_have_the_names_of_the_model_that_the_run_started_from(tmp_path: Path) -> None:
+    """A Phi-3 computes what a Llama does, but its layers have other names: peft would leave out those of a Llama."""
+    transformers: Any = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2}
+    ids = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
+    config = transformers.Phi3Config(vocab_size=257, max_position_embeddings=64, **sizes, **ids)
+    transformers.Phi3ForCausalLM(config).save_pretrained(tmp_path / "phi3")
+    ByteTokenizer().save(tmp_path / "phi3" / "tokenizer.json")
+    (tmp_path / "text.txt").write_text(TEXT)
+    tuned = train(
+        tmp_path / "text.txt", init_from=tmp_path / "phi3", out=tmp_path / "tuned", steps=2, lora=2, quiet=True,
+        sample_every=0,
+    )  # fmt: skip
+    done = export(tuned, "peft", out=tmp_path / "adapter", proof="require")
+    assert done.proof is not None
+    assert "Phi3ForCausalLM" in done.proof.runtime
+    targets = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())["target_modules"]
+    assert {name.rpartition(".")[2] for name in targets} == {"qkv_proj", "o_proj", "gate_up_proj", "down_proj"}

@@ -62,6 +62,7 @@ def test_a_family_names_every_weight(name: str) -> None:
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "unknown": ("llama", {"attention_multiplier": 0.5}, "setting attention_multiplier=0.5: not known .* 'llama'"),
     "quantized": ("llama", {"quantization_config": {"quant_method": "gptq"}}, "setting quantization_config="),
+    "rotation-of-neighbors": ("llama", {"is_llama_config": True, "rope_interleaved": True}, "rope_interleaved=True"),
     "experts": ("qwen3", {"num_experts": 8}, "setting num_experts=8"),
     "layer-types-of-mistral": ("mistral", {"layer_types": ["sliding_attention"] * 3}, "setting layer_types="),
     "activation": ("qwen2", {"hidden_act": "gelu_10"}, "setting hidden_act='gelu_10': expected one of silu"),
@@ -102,6 +103,22 @@ def test_what_is_not_supported_is_refused_by_name(case: str) -> None:
     settings = settings_of(form, **changes)
     with pytest.raises(WeightsError, match=words):
         families()[settings["model_type"]].read_config(settings)
+
+
+PUBLISHED: dict[str, tuple[str, dict[str, Any]]] = {
+    "smollm2": ("llama", {"is_llama_config": True, "rope_interleaved": False, "transformers.js_config": {"a": 1}}),
+    "smollm3": ("smollm3", {"max_window_layers": 28, "pretraining_tp": 2}),
+    "llama-1": ("llama", {"max_sequence_length": 2048}),
+    "gemma-2": ("gemma2", {"hidden_act": "gelu_pytorch_tanh", "sliding_window_size": 4096}),
+    "gpt2": ("gpt2", {"n_ctx": 1024, "output_past": True, "task_specific_params": {"text-generation": {}}}),
+}
+
+
+@pytest.mark.parametrize("case", PUBLISHED)
+def test_settings_without_effect_in_published_files_are_harmless(case: str) -> None:
+    form, more = PUBLISHED[case]
+    family = families()[settings_of(form)["model_type"]]
+    assert family.read_config(settings_of(form, **more)) == family.read_config(settings_of(form))
 
 
 def test_settings_that_are_off_or_private_are_ignored() -> None:

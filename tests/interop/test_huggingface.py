@@ -175,7 +175,7 @@ def test_dropout_is_converted_and_inactive_in_eval_mode(form: str, changes: dict
 def test_buffers_of_older_checkpoints_are_ignored() -> None:
     for form, more in (
         ("gpt2", ("transformer.h.0.attn.bias", "h.1.attn.masked_bias", "lm_head.weight")),
-        ("llama", ("model.layers.2.self_attn.rotary_emb.inv_freq",)),
+        ("llama", ("model.layers.2.self_attn.rotary_emb.inv_freq", "model.rotary_emb.inv_freq")),
         ("llama-tied", ("lm_head.weight",)),
     ):
         theirs = made(form)

@@ -12,7 +12,7 @@ from normscope.blocks.lora import add_lora, lora_layers
 from normscope.errors import NormscopeError
 from normscope.interop.checkpoint import build_model
 from normscope.interop.huggingface import read_huggingface
-from normscope.interop.peft import add_peft, read_adapters, write_peft
+from normscope.interop.peft import _by_pattern, add_peft, read_adapters, write_peft
 from normscope.models.gpt import GPT
 from normscope.runs.read_source import read_source
 
@@ -103,6 +103,12 @@ def test_we_load_what_peft_writes_and_merge_it_as_peft_does(name: str, tmp_path:
         ({"modules_to_save": ["lm_head"]}, "unsupported setting modules_to_save"),
         ({"r": 5}, "has rank 2, but adapter_config.json says 5"),
         ({"lora_alpha": "x"}, "no valid lora_alpha"),
+        ({"init_lora_weights": "pissa_niter_4"}, "unsupported setting init_lora_weights='pissa_niter_4'"),
+        ({"init_lora_weights": "olora"}, "unsupported setting init_lora_weights='olora'"),
+        ({"alpha_pattern": {"(a+)+b": 1}}, r"unsupported pattern '\(a\+\)\+b'"),
+        ({"alpha_pattern": {"(?=q)": 1}}, "unsupported pattern"),
+        ({"rank_pattern": {".*" * 9: 1}}, "unsupported pattern"),
+        ({"rank_pattern": [1]}, "a pattern that is no object"),
     ],
 )
 def test_what_is_not_supported_is_refused_by_name(change: dict[str, Any], problem: str, tmp_path: Path) -> None:
@@ -113,6 +119,20 @@ def test_what_is_not_supported_is_refused_by_name(change: dict[str, Any], proble
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(NormscopeError, match=problem):
         read_adapters(tmp_path / "adapter", model.config)
+
+
+PATTERNS = [
+    "q_proj", "q", r"layers\.0\.self_attn\.q_proj", r"[qv]_proj", "(k|q)_proj", "k_proj|q_proj", "v_proj", "lm_head",
+    r"^model\.layers\.\d+\.self_attn\.q_proj", r".*\.q_proj$", "layers.1", "model.layers.[0-9]+.self_attn.v_proj",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_patterns_are_those_of_peft(pattern: str) -> None:
+    """A pattern that is overlooked would give a layer another scale, without a message."""
+    for name in ("model.layers.0.self_attn.q_proj", "model.layers.12.self_attn.v_proj", "lm_head"):
+        matches = peft.utils.other.get_pattern_key([pattern], name) == pattern
+        assert _by_pattern({pattern: 1}, name, 0) == matches, name
 
 
 def test_an_adapter_of_another_model_is_refused(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from normscope.data.tokenizers.base import Tokenizer
 from normscope.data.tokenizers.load import load_tokenizer
 from normscope.errors import FileError
 from normscope.storage.files import with_checksum
-from normscope.storage.json_files import LARGE_FILE_BYTES, JsonSource, read_json
+from normscope.storage.json_files import LARGE_FILE_BYTES, MAX_TOKENIZER_BYTES, JsonSource, read_json
 
 FORMAT, VERSION = "normscope corpus", 1
 RECORD_NAME = "corpus.json"
@@ -193,7 +193,7 @@ def _marks(folder: Path, record: CorpusRecord, verify: Collection[CorpusPart]) -
 def _tokenizer(path: Path, record: CorpusRecord) -> Tokenizer:
     _check_there(path)
     size = path.stat().st_size
-    if size > LARGE_FILE_BYTES:  # a sparse file of a terabyte, say, whose checksum would take hours
+    if size > MAX_TOKENIZER_BYTES:  # a sparse file of a terabyte, say, whose checksum would take hours
         raise _mismatch(path, f"it has {size:,} bytes, too many for the tokenizer of")
     if file_sha256(path) != record.tokenizer_sha256:
         raise _mismatch(path, "its checksum differs from")

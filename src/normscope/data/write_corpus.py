@@ -41,22 +41,26 @@ class _PartWriter:
         self._dtype = tokenizer.dtype.newbyteorder("<")
         # Without an end-of-text token, documents follow each other directly.
         self._eos = np.array([tokenizer.eos_token_id] if tokenizer.has_eos else [], dtype=self._dtype)
+        self._start = tokenizer.with_start
         self._tokens = self._bytes = self._documents = 0
-        self._ended = False
+        self._ended, self._started = False, False
 
     def add(self, tokens: Tokens, text: str) -> None:
         """Write tokens; `text` is their text without special tokens."""
         self._bytes += len(text.encode())
         ends = np.isin(tokens, self._eos)
         self._documents += int(ends.sum())  # 0 unless the text may contain special tokens
+        if not self._started and len(tokens):  # a document may come in several texts
+            tokens = self._start(tokens)
         self._ended = bool(len(ends)) and bool(ends[-1])
+        self._started = not self._ended
         self._write(tokens)
 
     def end_document(self) -> None:
         if self._ended:  # by a special token in the text
             return
         self._documents += 1
-        self._ended = True
+        self._ended, self._started = True, False
         self._write(self._eos)
 
     def record(self) -> PartRecord:

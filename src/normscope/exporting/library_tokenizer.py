@@ -27,12 +27,12 @@ def library_json(tokenizer: Tokenizer) -> str:
     >>> theirs.encode("a cab").ids, theirs.decode([1, 0, 3, 1, 2])
     ([1, 0, 3, 1, 2], 'a cab')
     """
+    from normscope.data.tokenizers.huggingface import HuggingFaceTokenizer, bytes_to_unicode
+
     if not isinstance(tokenizer, OWN):
-        return tokenizer.to_json()
+        return tokenizer.library_json() if isinstance(tokenizer, HuggingFaceTokenizer) else tokenizer.to_json()
     import tokenizers
     from tokenizers import decoders, models, pre_tokenizers
-
-    from normscope.data.tokenizers.huggingface import bytes_to_unicode
 
     if isinstance(tokenizer, ByteTokenizer):
         vocabulary = {character: byte for byte, character in enumerate(bytes_to_unicode())}

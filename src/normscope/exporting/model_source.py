@@ -25,6 +25,7 @@ class ModelSource:
         prompt: a text that the model can continue.
         adapted: of a run with LoRA, the model with adapters that are not merged.
         base: of such a run, the path of the model that it started from.
+        base_format: of such a run, the format of this model, such as "Hugging Face phi3".
     """
 
     model: GPT
@@ -33,6 +34,7 @@ class ModelSource:
     prompt: str = ""
     adapted: GPT | None = None
     base: str = ""
+    base_format: str = ""
 
     @property
     def name(self) -> str:
@@ -46,7 +48,7 @@ def read_source(run: Run, checkpoint: str | int) -> ModelSource:
     source = ModelSource(model, run.tokenizer(), facts, run.config.prompt)
     if origin is None or run.config.train.lora is None:
         return source
-    return replace(source, adapted=run.load_trained_model(step)[0], base=origin.path)
+    return replace(source, adapted=run.load_trained_model(step)[0], base=origin.path, base_format=origin.format)
 
 
 def _facts(run: Run, step: int, model: GPT) -> dict[str, Any]:

@@ -10,6 +10,8 @@ from normscope.errors import ConfigError
 from normscope.exporting.huggingface.write import check_huggingface, write_huggingface
 from normscope.exporting.model_source import ModelSource
 from normscope.interop.checkpoint import model_from_weights
+from normscope.interop.families import families
+from normscope.interop.family import Family
 from normscope.interop.peft import write_peft
 from normscope.models.gpt import GPT
 
@@ -26,15 +28,21 @@ def check_peft(source: ModelSource) -> None:
 def write_adapter(source: ModelSource, weights: str, folder: Path) -> None:
     """Write adapter_config.json and adapter_model.safetensors into an empty folder."""
     assert source.adapted is not None
-    write_peft(source.adapted, folder, source.base)
+    write_peft(source.adapted, folder, source.base, _base_family(source))
 
 
 def open_adapter(source: ModelSource, weights: str, folder: Path) -> PeftRuntime:
     """Load the adapter with peft, onto the base model that transformers loads from an export of it."""
     assert source.adapted is not None
     with tempfile.TemporaryDirectory(prefix="normscope-base-") as base:
-        write_huggingface(replace(source, model=_base_model(source.adapted)), "stored", Path(base))
+        of_base = replace(source, model=_base_model(source.adapted))
+        write_huggingface(of_base, "stored", Path(base), _base_family(source))
         return PeftRuntime(folder, Path(base))
+
+
+def _base_family(source: ModelSource) -> Family | None:
+    """The family of the model that the run started from: two may compute the same with layers of other names."""
+    return families().get(source.base_format.rpartition("Hugging Face ")[2])
 
 
 def _base_model(adapted: GPT) -> GPT:

@@ -4,6 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from normscope.data.conversations.encode import encode_prompt
 from normscope.data.conversations.messages import ASSISTANT
 from normscope.data.conversations.messages import Message as Turn
@@ -90,6 +92,7 @@ class Conversation:
         if self.template is None:
             history = [token for message in self.messages for token in message.tokens]
             prompt = self._encode_after(history, text)
+            prompt = prompt if history else self.tokenizer.with_start(np.array(prompt, self.tokenizer.dtype)).tolist()
         else:
             history, prompt = [], encode_prompt(self.template, self.tokenizer, self._turns(text))
         generation = TextGeneration(self.model, self.tokenizer, [history + prompt], config, self._stop_tokens)

@@ -124,7 +124,7 @@ def generate_text(
     check_tokenizer_matches(model, tokenizer)
     check_flags(allow_special=allow_special)
     encoded = tokenizer.encode_many(prompts, allow_special=allow_special)
-    generation = TextGeneration(model, tokenizer, encoded, config)
+    generation = TextGeneration(model, tokenizer, [tokenizer.with_start(ids) for ids in encoded], config)
     for index, piece in generation:
         if stream is not None:
             stream(index, piece)

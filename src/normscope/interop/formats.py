@@ -14,7 +14,7 @@ from normscope.errors import FileError
 from normscope.interop.checkpoint import ExternalCheckpoint
 from normscope.interop.gguf import read_gguf
 from normscope.interop.html_page import read_page
-from normscope.interop.huggingface import read_huggingface
+from normscope.interop.huggingface import MAX_CONFIG_BYTES, read_huggingface
 from normscope.interop.nanochat import read_nanochat
 from normscope.interop.nanogpt import read_nanogpt
 from normscope.interop.peft import is_peft, read_peft
@@ -46,7 +46,7 @@ def is_huggingface(path: Path) -> bool:
     """Whether this is a folder whose config.json has a model_type; raises if the file cannot be read."""
     config = path / CONFIG_NAME
     return config.is_file() and "model_type" in read_json(
-        config, dict[str, Any], fix="restore it from a copy", error=FileError
+        config, dict[str, Any], fix="restore it from a copy", error=FileError, max_bytes=MAX_CONFIG_BYTES
     )
 
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import tokenizers
-from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
 from normscope.data.tokenizers.huggingface import HuggingFaceTokenizer
 from normscope.errors import WeightsError
@@ -49,6 +49,7 @@ _SPLITTERS = {
     "default": _Splitter((r"[\p{P}\$\+<=>\^~\|]+", _GPT_2, r"\p{N}+", "[0-9][0-9][0-9]")),
 }
 """By tokenizer.ggml.pre."""
+_STARTS_BY_DEFAULT = ("llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral")
 
 
 class _Vocabulary(msgspec.Struct, rename=lambda name: f"tokenizer.ggml.{name}"):
@@ -61,6 +62,12 @@ class _Vocabulary(msgspec.Struct, rename=lambda name: f"tokenizer.ggml.{name}"):
     merges: list[str] = []
     pre: str = "default"
     add_space_prefix: bool = True
+    bos_token_id: int | None = None
+    eos_token_id: int | None = None
+    add_bos_token: bool | None = None
+
+    def name_of(self, token: int | None) -> str | None:
+        return self.tokens[token] if token is not None and 0 <= token < len(self.tokens) else None
 
 
 def read_gguf_tokenizer(metadata: Mapping[str, Any]) -> HuggingFaceTokenizer | None:
@@ -89,7 +96,19 @@ def read_gguf_tokenizer(metadata: Mapping[str, Any]) -> HuggingFaceTokenizer | N
             is_special = kind == _CONTROL
             added = AddedToken(token, normalized=False, special=is_special)
             (library.add_special_tokens if is_special else library.add_tokens)([added])
-    return HuggingFaceTokenizer(library)
+    _add_start(vocabulary, library)
+    return HuggingFaceTokenizer(library, vocabulary.name_of(vocabulary.eos_token_id))
+
+
+def _add_start(vocabulary: _Vocabulary, library: tokenizers.Tokenizer) -> None:
+    """Put the token for the start before every text, where llama.cpp does; the default depends on the model."""
+    name, is_on = vocabulary.name_of(vocabulary.bos_token_id), vocabulary.add_bos_token
+    if is_on is None:
+        is_on = vocabulary.model == "llama" or vocabulary.pre in _STARTS_BY_DEFAULT
+    if is_on and name is not None:
+        library.post_processor = processors.TemplateProcessing(
+            single=[name, "$A"], pair=[name, "$A", "$B"], special_tokens=[(name, vocabulary.bos_token_id)]
+        )
 
 
 def _byte_level(vocabulary: _Vocabulary, ids: Mapping[str, int]) -> tokenizers.Tokenizer:

@@ -9,8 +9,8 @@ from typing import Any
 
 from torch import Tensor
 
-from normscope.checks import as_path
-from normscope.data.tokenizers.load import load_tokenizer
+from normscope.checks import as_path, is_integer
+from normscope.data.tokenizers.load import ModelTokens, load_tokenizer
 from normscope.errors import FileError, WeightsError
 from normscope.interop.checkpoint import ExternalCheckpoint, model_from_weights
 from normscope.interop.families import families
@@ -18,12 +18,11 @@ from normscope.interop.family import Family
 from normscope.interop.files.safetensors_file import open_sharded
 from normscope.interop.settings import Settings
 from normscope.models.gpt import GPT
-from normscope.storage.files import open_regular, read_limited
 from normscope.storage.json_files import MIB, read_json
 
+MAX_CONFIG_BYTES = MIB
+"""Limit of config.json, which has a few KiB."""
 _FIX = "download it again, or load it with transformers and call save_pretrained"
-_TEMPLATE_NAME = "chat_template.jinja"
-_MAX_TEMPLATE_BYTES = MIB
 
 
 def read_huggingface(folder: str | Path) -> ExternalCheckpoint:
@@ -44,14 +43,17 @@ def read_huggingface(folder: str | Path) -> ExternalCheckpoint:
             f"no such folder: {folder} (nothing is downloaded)\n"
             f"fix: hf download NAME --local-dir {folder}, or save_pretrained({str(folder)!r}) with transformers"
         )
-    settings = read_json(folder / "config.json", dict[str, Any], fix=_FIX, error=WeightsError)
+    path = folder / "config.json"
+    settings = read_json(path, dict[str, Any], fix=_FIX, error=WeightsError, max_bytes=MAX_CONFIG_BYTES)
     theirs = open_sharded(folder)
     family = _family(settings)
     config = family.read_config(settings)
     weights = family.weights(config, theirs)
-    tokenizer = load_tokenizer(folder) if (folder / "tokenizer.json").exists() else None
     name = f"Hugging Face {family.model_type}"
-    return ExternalCheckpoint(name, folder, config, weights, tokenizer, _chat_template(folder))
+    if not (folder / "tokenizer.json").exists():
+        return ExternalCheckpoint(name, folder, config, weights)
+    tokenizer = load_tokenizer(folder, ModelTokens(config.vocab_size, _eos_token_id(settings)))
+    return ExternalCheckpoint(name, folder, config, weights, tokenizer, tokenizer.chat_template)
 
 
 def gpt_from_huggingface(settings: Settings, weights: Mapping[str, Tensor]) -> GPT:
@@ -72,22 +74,8 @@ def _family(settings: Settings) -> Family:
     return known[kind]
 
 
-def _chat_template(folder: Path) -> str | None:
-    """The template of a conversation: a file of its own, or in tokenizer_config.json, perhaps among others by name."""
-    path = folder / _TEMPLATE_NAME
-    if path.exists():
-        with open_regular(path) as file:
-            try:
-                return read_limited(file, path, _MAX_TEMPLATE_BYTES).decode()
-            except UnicodeDecodeError:
-                raise FileError(f"{path} is not UTF-8\nfix: {_FIX}") from None
-    path = folder / "tokenizer_config.json"
-    if not path.exists():
-        return None
-    found = read_json(path, dict[str, Any], fix=_FIX, error=FileError).get("chat_template")
-    if isinstance(found, list):
-        named = {one.get("name"): one.get("template") for one in found if isinstance(one, dict)}
-        found = named.get("default")
-    if found is not None and not isinstance(found, str):
-        raise FileError(f"{path} has a chat_template that is no text: {found!r:.80}\nfix: {_FIX}")
-    return found
+def _eos_token_id(settings: Settings) -> int | None:
+    """The end-of-text token; of several, which chat models have, the first."""
+    found = settings.get("eos_token_id")
+    first = next(iter(found), None) if isinstance(found, list) else found
+    return first if is_integer(first, least=0) else None

@@ -23,7 +23,7 @@ from normscope.interop.families import families, family_of
 from normscope.interop.family import Family
 from normscope.interop.files.lazy_tensors import LazyTensors
 from normscope.interop.files.safetensors_file import open_safetensors
-from normscope.interop.huggingface import read_huggingface
+from normscope.interop.huggingface import MAX_CONFIG_BYTES, read_huggingface
 from normscope.interop.weight_table import FusedLinear
 from normscope.models.gpt import GPT, GPTConfig
 from normscope.storage.files import make_folder
@@ -34,6 +34,8 @@ _PREFIX = "base_model.model."
 _FIX = "save the adapter again with peft's save_pretrained"
 _REQUIRED = {"peft_type": "LORA", "use_dora": False, "use_qalora": False, "bias": "none", "lora_bias": False}
 """Settings with a single supported value."""
+_INITIALIZATIONS = (None, True, False, "gaussian", "eva", "orthogonal")
+"""Those that leave the base model as it is. The adapters of others fit weights that peft changes when it loads them."""
 _UNUSED = ("modules_to_save", "layer_replication", "trainable_token_indices", "target_parameters", "megatron_config")
 """Settings that are supported only if they are not in use."""
 
@@ -199,12 +201,18 @@ def _fuse(fused: FusedLinear, adapted: Mapping[str, LoRALinear]) -> tuple[Tensor
 
 
 def _read_settings(folder: Path) -> dict[str, Any]:
-    settings = read_json(folder / CONFIG_NAME, dict[str, Any], fix=_FIX, error=WeightsError)
+    path = folder / CONFIG_NAME
+    settings = read_json(path, dict[str, Any], fix=_FIX, error=WeightsError, max_bytes=MAX_CONFIG_BYTES)
     for name, value in _REQUIRED.items():
         if settings.get(name, value) != value:
             raise WeightsError(
                 f"unsupported setting {name}={settings[name]!r:.60} in {CONFIG_NAME}: expected {value!r}"
             )
+    if (initialization := settings.get("init_lora_weights")) not in _INITIALIZATIONS:
+        raise WeightsError(
+            f"unsupported setting init_lora_weights={initialization!r:.60} in {CONFIG_NAME}: it changes the base\n"
+            f"fix: save it with peft's save_pretrained(path_initial_model_for_weight_conversion=...)"
+        )
     for name in _UNUSED:
         if settings.get(name):
             raise WeightsError(f"unsupported setting {name}={settings[name]!r:.60} in {CONFIG_NAME}")
@@ -226,17 +234,30 @@ def _scale(settings: Mapping[str, Any], theirs: str, rank: int) -> float:
     return float(alpha) / (rank**0.5 if settings.get("use_rslora") else rank)
 
 
-def _by_pattern(patterns: object, name: str, default: Any) -> Any:
-    """The value of the first pattern that matches the end of a layer's name.
+_PIECE = r"[\w.\-|]|\\[.\-]|\\d\+?|\.[*+]|\[[\w\-]+\]\+?|\([\w.|]+\)"
+"""What a pattern may consist of: characters, digits, anything, sets and alternatives."""
+_MAX_REPEATS = 3
 
-    Patterns are regular expressions; only names and `.*` are read, since a hostile expression could take forever.
+
+def _by_pattern(patterns: object, name: str, default: Any) -> Any:
+    """The value of the first pattern that matches the end of a layer's name, as peft finds it.
+
+    Patterns are regular expressions, and a hostile one could take forever: names, digits, sets, alternatives and
+    `.*` are read, and others refused.
     """
-    if not isinstance(patterns, Mapping):
+    if patterns is None:
         return default
+    if not isinstance(patterns, Mapping):
+        raise WeightsError(f"{CONFIG_NAME} has a pattern that is no object: {patterns!r:.60}\nfix: {_FIX}")
     for pattern, value in patterns.items():
-        plain = re.sub(r"\\(.)", r"\1", pattern).removeprefix("^").removesuffix("$")
-        parts = [re.escape(part) for part in plain.split(".*")]
-        if len(parts) <= 3 and re.fullmatch(rf"(?:.*\.)?{'.*'.join(parts)}", name):
+        plain = pattern.removeprefix("^").removesuffix("$")
+        repeats = pattern.count("*") + pattern.count("+")
+        if len(pattern) > 200 or repeats > _MAX_REPEATS or not re.fullmatch(rf"(?:{_PIECE})+", plain):
+            raise WeightsError(
+                f"unsupported pattern {pattern!r:.80} in {CONFIG_NAME}: it is a regular expression of more than names, "
+                f"digits, sets and alternatives\nfix: write it with the names of layers"
+            )
+        if re.match(rf"(?:.*\.)?(?:{pattern})$", name):
             return value
     return default
 

@@ -72,6 +72,12 @@ HARMLESS = frozenset(
         "attn_implementation",
         "unsloth_version",
         "unsloth_fixed",
+        "is_llama_config",  # nanotron's, in SmolLM 1 and 2
+        "max_sequence_length",  # of the conversions of Llama 1
+        "output_past",
+        "pretraining_tp",
+        "reorder_and_upcast_attn",  # precision only
+        "transformers.js_config",
     ]
 )
 """Settings of any family that do not change the logits."""

@@ -14,6 +14,7 @@ from normscope.interop.files.lazy_tensors import LazyTensors
 from normscope.models.gpt import GPT, GPTConfig
 from normscope.storage.tensor_spec import TensorSpec
 
+_QUANTIZED = (torch.float8_e4m3fn, torch.float8_e5m2)
 _TABLES = {"embedding", "position"}
 _ROTATED = ("attention.q", "attention.k", "attention.q_norm", "attention.k_norm")
 
@@ -91,6 +92,11 @@ class WeightTable:
             wanted = _their_spec(group, config, torch.float32).shape
             if name not in found:
                 raise WeightsError(f"the checkpoint has no {name!r}, which the model in config.json needs")
+            if found[name].dtype in _QUANTIZED:
+                raise WeightsError(
+                    f"{name} is {str(found[name].dtype).removeprefix('torch.')}: quantized weights are not supported\n"
+                    f"fix: use the weights before quantization"
+                )
             if found[name].shape != wanted or not found[name].dtype.is_floating_point:
                 dtype = str(found[name].dtype).removeprefix("torch.")
                 raise WeightsError(

@@ -71,7 +71,7 @@ def _write_run(
 ) -> None:
     """Write the run: the checkpoint is bound to the config, which has the checksum of the tokenizer."""
     make_folder(folder)
-    if tokenizer.chat_template is not None:
+    if tokenizer.chat_template is not None or tokenizer.template_variables:
         (folder / TOKENIZER_CONFIG).write_bytes(template_settings(tokenizer))
     data = tokenizer.to_json().encode()
     checksum = hashlib.sha256(data).hexdigest()

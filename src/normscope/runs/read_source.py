@@ -118,6 +118,12 @@ def need_tokenizer(checkpoint: ExternalCheckpoint) -> Tokenizer:
 
 
 def _unknown(path: Path) -> FileError:
+    snapshots = sorted(one for one in path.glob("snapshots/*") if (one / CONFIG_NAME).exists())
+    if snapshots:
+        newest = max(snapshots, key=lambda one: one.stat().st_mtime)
+        return FileError(
+            f"{path} is a folder of Hugging Face's cache, not a model\nfix: use a snapshot in it, {newest}"
+        )
     signs = ["run: a folder with config.json and manifest.json", *(f"{one.name}: {one.sign}" for one in FORMATS)]
     if path.is_dir():
         names = sorted(entry.name for entry in path.iterdir())

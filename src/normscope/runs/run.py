@@ -15,7 +15,7 @@ from normscope.data.sources import changed_sources
 from normscope.data.split import PARTS, CorpusPart
 from normscope.data.tokenizers import Tokenizer
 from normscope.data.tokenizers.load import parse_tokenizer
-from normscope.data.tokenizers.template_settings import TOKENIZER_CONFIG, set_template
+from normscope.data.tokenizers.template_settings import TOKENIZER_CONFIG, parse_template_settings
 from normscope.errors import CheckpointError, ConfigError, FileError, NormscopeError
 from normscope.interop.checkpoint import model_from_weights
 from normscope.interop.files.safetensors_file import open_safetensors
@@ -31,7 +31,7 @@ from normscope.runs.xray_snapshots import XraySnapshots
 from normscope.runtime.devices import resolve_device
 from normscope.runtime.rng import preserve_rng
 from normscope.storage.files import make_folder, open_regular
-from normscope.storage.json_files import LARGE_FILE_BYTES, JsonSource, to_json_bytes
+from normscope.storage.json_files import MAX_TOKENIZER_BYTES, JsonSource, to_json_bytes
 from normscope.storage.lock import is_locked, locked
 from normscope.storage.safe_folder import SafeFolder
 
@@ -187,7 +187,7 @@ class Run:
         source = JsonSource(path, f"copy it from {origin}", CheckpointError)
         if not self.safe_folder.has(TOKENIZER_NAME):
             raise source.problem("is missing")
-        data = self.safe_folder.read(TOKENIZER_NAME, LARGE_FILE_BYTES)
+        data = self.safe_folder.read(TOKENIZER_NAME, MAX_TOKENIZER_BYTES)
         if hashlib.sha256(data).hexdigest() != self.config.fingerprint["tokenizer"]:
             raise source.problem("changed since this run started")
         tokenizer = parse_tokenizer(data, path)
@@ -197,7 +197,7 @@ class Run:
             raise source.problem(f"has {tokenizer.vocab_size} tokens, the model {vocab_size}")
         files = ChecksummedFolder(self.safe_folder, fix="restore it from a copy")
         if TOKENIZER_CONFIG in files.files:
-            set_template(tokenizer, files.read(TOKENIZER_CONFIG), self.folder)
+            parse_template_settings(files.read(TOKENIZER_CONFIG), self.folder).apply(tokenizer)
         return tokenizer
 
     def initial_model(self, device: torch.device) -> GPT:

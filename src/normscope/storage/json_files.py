@@ -29,8 +29,10 @@ T = TypeVar("T")
 MIB = 2**20
 SMALL_FILE_BYTES = 16 * MIB
 """Size limit of settings and state files."""
+MAX_TOKENIZER_BYTES = 64 * MIB
+"""Size limit of a tokenizer.json, which has 35 MiB for 256k tokens."""
 LARGE_FILE_BYTES = 512 * MIB
-"""Size limit of data files: tokenizers (35 MiB for 256k tokens), x-rays of large models, lists of sources."""
+"""Size limit of data files: x-rays of large models, lists of sources."""
 MAX_NESTING = 64
 """Maximum nesting of objects and arrays; no file needs more than ten levels."""
 INTEGER_LIMIT = 2**64

@@ -195,7 +195,7 @@ def _with_tokenizer_of(source: ExternalCheckpoint, recipe: Recipe, path: Path, s
     tokenizer.save(path)
     if tokenizer.chat_template is None and source.chat_template is not None:
         tokenizer.chat_template = source.chat_template
-    if tokenizer.chat_template is not None:
+    if tokenizer.chat_template is not None or tokenizer.template_variables:
         path.with_name(TOKENIZER_CONFIG).write_bytes(template_settings(tokenizer))
     return dataclasses.replace(recipe, tokenizer=str(path))
 

@@ -3,6 +3,7 @@
 import json
 import random
 import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 
 from normscope.data.conversations import sandbox
 from normscope.data.conversations.encode import encode_conversation, encode_prompt
-from normscope.data.conversations.messages import Message
+from normscope.data.conversations.messages import Message, check_messages
 from normscope.data.conversations.template import ChatTemplate
 from normscope.data.tokenizers import ByteTokenizer
 from normscope.data.tokenizers.huggingface import HuggingFaceTokenizer, train_bpe
@@ -119,9 +120,57 @@ def test_a_tokenizer_without_a_template_gets_a_plain_one() -> None:
 
 
 def test_a_template_that_rewrites_history_is_refused_without_tags() -> None:
-    template = ChatTemplate("{% for m in messages %}{{ loop.length }}{{ m.content }}{% endfor %}")
+    template = ChatTemplate("{% for m in messages %}{{ loop.length }}{{ m.content }} {{ m.content }}{% endfor %}")
     with pytest.raises(ConfigError, match="writes earlier turns differently"):
         template.text_and_replies(CHAT)
+
+
+PHI_3 = """{% for m in messages %}{{ '<|' + m.role + '|>\\n' + m.content + '<|end|>\\n' }}{% endfor %}
+{{ '<|assistant|>\\n' if add_generation_prompt else '<|endoftext|>' }}"""
+QWEN_3 = """{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' }}
+{%- if m.role == 'assistant' and loop.last %}{{ '<think>\\n\\n</think>\\n\\n' }}{% endif %}
+{{- m.content + '<|im_end|>\\n' }}{% endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
+OTHERS: dict[str, tuple[str, list[str], str]] = {
+    "ends-the-text": (
+        PHI_3, ["hi,\nhow are you?<|end|>", "Thanks!<|end|>\n<|endoftext|>"], "<|end|>",
+    ),
+    "drops-thoughts": (
+        QWEN_3, ["hi,\nhow are you?<|im_end|>", "<think>\n\n</think>\n\nThanks!<|im_end|>"], "<|im_end|>",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_replies_that_are_written_differently_at_the_end_are_marked(kind: str) -> None:
+    source, wanted, end = OTHERS[kind]
+    template = ChatTemplate(source)
+    text, spans = template.text_and_replies(CHAT)
+    assert [text[start:stop].replace("<|end|>\n\n", "<|end|>\n") for start, stop in spans] == wanted
+    assert template.end_of_turn == end
+
+
+def test_what_a_template_puts_before_a_first_reply_is_not_the_assistants() -> None:
+    template = ChatTemplate(CHATML)
+    text, spans = template.text_and_replies([{"role": "assistant", "content": "Welcome!"}, *CHAT])
+    assert text.startswith("<|im_start|>system\nBe kind.")
+    assert text[slice(*spans[0])] == "Welcome!<|im_end|>"
+
+
+def test_contents_in_parts_are_joined(tokenizer: HuggingFaceTokenizer) -> None:
+    parts = [{"type": "text", "text": "hello "}, {"type": "text", "text": " there"}]
+    template, messages = ChatTemplate(CHATML), [{**CHAT[0], "content": parts}, *CHAT[1:]]
+    assert check_messages(messages) == CHAT
+    tokens, written = encode_conversation(template, tokenizer, messages)  # type: ignore[arg-type]
+    expected = encode_conversation(template, tokenizer, CHAT)
+    assert np.array_equal(tokens, expected[0])
+    assert np.array_equal(written, expected[1])
+    image = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]
+    with pytest.raises(ConfigError, match="expected a string"):
+        check_messages(image)
+    call: list[Any] = [{"role": "assistant", "content": None, "tool_calls": [{}]}]
+    with pytest.raises(ConfigError, match="tool calls are not supported"):
+        encode_conversation(template, tokenizer, call)
 
 
 def test_a_special_token_in_a_message_is_refused(tokenizer: HuggingFaceTokenizer) -> None:
@@ -156,6 +205,30 @@ def test_hostile_templates_are_stopped(source: str, monkeypatch: pytest.MonkeyPa
     with pytest.raises(ConfigError, match="chat template"):
         ChatTemplate(source).prompt(CHAT)
     assert time.monotonic() - start < 20  # of a busy machine
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ ('a' * 60000).replace('a', 'b' * 60000) }}",
+        "{{ ('b' * 60000) | replace('', 'b' * 60000) }}",
+        "{{ ('y' * 60000).join('x' * 60000) }}",
+        "{{ ('x' * 60000) | join('y' * 60000) }}",
+        "{{ [1] | batch(999999999, 'x') | list }}",
+        "{{ [1] | slice(999999999) | list }}",
+        "{{ '%*d' % (999999999, 1) }}",
+        "{% set all = namespace(x='0123456789') %}{% for i in range(99) %}{% set all.x = all.x ~ all.x %}{% endfor %}",
+        "{% macro f(x) %}{{ x }}{{ x }}{% endmacro %}" + "{{ " + "f(" * 40 + "'0123456789'" + ")" * 40 + " }}",
+    ],
+)
+def test_values_that_would_fill_the_memory_are_never_made(source: str) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(ConfigError, match=r"too long|too many|too large"):
+            ChatTemplate(source).prompt(CHAT)
+        assert tracemalloc.get_traced_memory()[1] < 2**26
+    finally:
+        tracemalloc.stop()
 
 
 def test_an_invalid_template_is_refused() -> None:

@@ -170,6 +170,10 @@ def test_an_invalid_pickle_is_refused(tmp_path: Path, kind: str) -> None:
     refusal(read_pickle, path)
 
 
+def stored(data: bytes) -> bytes:
+    return b"X" + len(data).to_bytes(4, "little") + data
+
+
 TWICE = b"h\0h\0\x86q\0"
 """Replaces the value in memo 0 by a pair of it."""
 BOMBS: dict[str, tuple[bytes, str]] = {
@@ -179,6 +183,28 @@ BOMBS: dict[str, tuple[bytes, str]] = {
     "deep": (b"\x80\x02" + b"]" * 5_000 + b"a" * 4_999 + b".", "nested more than 64 levels"),
     "marks": (b"\x80\x02" + b"(" * 5_000 + b".", "IndexError"),
     "memo of 2^32 entries": (b"\x80\x02]r\xff\xff\xff\xff0h\0.", "KeyError"),
+    "a text encoded many times": (
+        b"\x80\x02c_codecs\nencode\nq\0"
+        + stored(b"a" * MIB)
+        + b"q\1"
+        + stored(b"latin1")
+        + b"q\2("
+        + b"h\0h\1h\2\x86R" * 200
+        + b"t.",
+        "calls _codecs.encode with too many values",
+    ),
+    "a set made many times": (
+        b"\x80\x02](" + b"K\1" * 20_000 + b"eq\0cbuiltins\nset\nq\1" + b"h\1h\0\x85R0" * 20_000 + b".",
+        "calls builtins.set with too many values",
+    ),
+    "a tuple hashed many times": (
+        b"\x80\x02(" + stored(b"a") * 1000 + b"tq\0}h\0K\1s.",
+        "uses a tuple of 1,000 strings as a key",
+    ),
+    "a list in many places": (
+        b"\x80\x02](" + b"K\1" * 100_000 + b"eq\0](" + b"h\0" * 100_000 + b"e.",
+        "describes more than 4,194,304 values",
+    ),
     "long integer": (b"\x80\x02\x8b\0\0\x10\0" + b"\1" * MIB + b".", "has an integer of"),
 }
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from normscope.data.conversations.messages import Message
+from normscope.data.conversations.messages import Message, check_messages
 from normscope.data.conversations.template import ChatTemplate
 from normscope.data.tokenizers.base import Tokenizer, Tokens
 from normscope.errors import ConfigError
@@ -18,6 +18,7 @@ def encode_conversation(
 
     A token belongs to the assistant if any character of it does.
     """
+    messages = check_messages(messages)
     _refuse_special_tokens(tokenizer, messages)
     text, replies = template.text_and_replies(messages)
     tokens, spans = tokenizer.encode_with_spans(text)
@@ -29,6 +30,7 @@ def encode_conversation(
 
 def encode_prompt(template: ChatTemplate, tokenizer: Tokenizer, messages: Sequence[Message]) -> list[int]:
     """Return the tokens before the next reply of the assistant."""
+    messages = check_messages(messages)
     _refuse_special_tokens(tokenizer, messages)
     tokens: list[int] = tokenizer.encode_with_spans(template.prompt(messages))[0].tolist()
     return tokens

@@ -65,7 +65,7 @@ def fingerprint(source: SourceFile, digest: "hashlib._Hash") -> SourceFingerprin
 
 
 def check_messages(messages: object) -> list[Message]:
-    """Validate messages; raises a ConfigError.
+    """Validate messages; raises a ConfigError. Contents in parts become one text.
 
     >>> check_messages([{"role": "user", "content": "Hi", "name": "me"}])
     [{'role': 'user', 'content': 'Hi'}]
@@ -78,7 +78,7 @@ def check_messages(messages: object) -> list[Message]:
 def _check_message(number: int, message: object) -> Message:
     if not isinstance(message, dict):
         raise ConfigError(f"message {number} is {_shown(message)}, not an object\nfix: {_EXAMPLE}")
-    role, content = message.get("role"), message.get("content")
+    role, content = message.get("role"), _text(message.get("content"))
     if role not in ROLES:
         raise ConfigError(f"message {number} has the role {_shown(role)}\nfix: use one of {', '.join(ROLES)}")
     if not isinstance(content, str):
@@ -92,6 +92,15 @@ def _check_message(number: int, message: object) -> Message:
     except UnicodeEncodeError:
         raise ConfigError(f"message {number} has a lone surrogate\nfix: write both surrogates of the pair") from None
     return {"role": str(role), "content": content}
+
+
+def _text(content: Any) -> Any:
+    """The text of a content in parts, if all of them are text."""
+    if not isinstance(content, list) or not content:
+        return content
+    texts = [one.get("text") for one in content if isinstance(one, dict) and one.get("type") == "text"]
+    parts = [text for text in texts if isinstance(text, str)]
+    return "".join(parts) if len(parts) == len(content) else content
 
 
 def _shown(value: Any) -> str:

@@ -89,14 +89,18 @@ def prepare_conversations(
                 raise FileError(
                     "a source changed while it was being read\nfix: wait until it is complete, then try again"
                 )
+        parts = {part: writer.record() for part, writer in writers.items()}
+        for part, made in parts.items():
+            if not made.bytes:
+                raise CorpusError(f"the assistant's replies have no text in the {part} part\nfix: delete empty replies")
         tokenizer.save(temporary / TOKENIZER_NAME)
         record = CorpusRecord(
             tokenizer=tokenizer.kind,
             vocab_size=tokenizer.vocab_size,
             dtype=tokenizer.dtype.name,
             tokenizer_sha256=file_sha256(temporary / TOKENIZER_NAME),
-            train=writers["train"].record(),
-            validation=writers["validation"].record(),
+            train=parts["train"],
+            validation=parts["validation"],
             sources=tuple(prints),
             settings={**settings, "chat_template": template.source},
             notices=(*notices, *tokenizer.notices),

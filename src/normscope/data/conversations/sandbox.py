@@ -9,13 +9,15 @@ import datetime
 import json
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from jinja2 import TemplateError, nodes
+from jinja2 import TemplateError, nodes, pass_environment
+from jinja2.compiler import CodeGenerator, Frame
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, LoopControlExtension
+from jinja2.filters import do_batch, make_attrgetter, sync_do_slice
 from jinja2.parser import Parser
 from jinja2.runtime import Context, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -54,15 +56,30 @@ class _Generation(Extension):
         return f"{MARK_START}{caller()}{MARK_END}"
 
 
+class _CodeGenerator(CodeGenerator):
+    """Sends the operator ~ through `_concat`, which has a limit."""
+
+    def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:  # noqa: N802  # as in jinja2
+        self.write("environment.concat((")
+        for part in node.nodes:
+            self.write("str(")
+            self.visit(part, frame)
+            self.write("), ")
+        self.write("))")
+
+
 class ChatEnvironment(ImmutableSandboxedEnvironment):
     """A sandbox with limits on products, powers, formats and calls."""
 
+    code_generator_class = _CodeGenerator
+    concat = staticmethod(lambda parts: _concat(parts))
     intercepted_binops = frozenset({"*", "**", "%", "+"})
 
     def __init__(self) -> None:
         super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, LoopControlExtension])
         self.filters = {name: self.filters[name] for name in self.filters if name in _KEPT_FILTERS}
         self.filters["tojson"] = _to_json
+        self.filters |= {"batch": _batch, "join": _join, "replace": _replace, "slice": _slice}
         self.globals = {name: self.globals[name] for name in ("range", "dict", "namespace")}
         self.globals |= {"raise_exception": _raise, "strftime_now": _strftime_now}
 
@@ -82,17 +99,25 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
             raise SecurityError("a value is too long")
         return result
 
+    def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
+        owner = getattr(value, "__self__", None)
+        if isinstance(owner, str) and value.__name__ in ("format", "format_map"):
+            _check_format(owner)
+        return super().wrap_str_format(value)
+
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805  # as in jinja2
         owner, name = getattr(__obj, "__self__", None), getattr(__obj, "__name__", "")
         if isinstance(owner, str):
-            if name == "format":
-                _check_format(owner)
             if name in ("center", "ljust", "rjust", "zfill", "expandtabs") and any(
                 isinstance(value, int) and value > 10_000 for value in (*args, *kwargs.values())
             ):
                 raise SecurityError(f"{name} is asked for too many characters")
-            if name in ("replace", "join", "translate") and len(owner) > 2**16:
-                raise SecurityError(f"{name} is called on a text that is too long")
+            if name == "translate":
+                raise SecurityError("translate is not available in chat templates")
+            if name == "replace" and len(args) >= 2 and all(isinstance(one, str) for one in args[:2]):
+                _check_replaced(owner, *args[:2])
+            if name == "join":
+                args = (_checked_parts(owner, *args),)
         return super().call(__context, __obj, *args, **kwargs)
 
 
@@ -132,8 +157,60 @@ def _deadline(seconds: float) -> Iterator[None]:
 
 
 def _check_format(text: str) -> None:
-    if re.search(r"[0-9]{4}|[*{][^}]*\{", text):
+    if re.search(r"[0-9]{4}|\{[^}]*\{|%[^a-zA-Z%]*\*", text):
         raise SecurityError("a format asks for too many characters")
+
+
+def _concat(parts: Iterable[str]) -> str:
+    found, size = [], 0
+    for part in parts:
+        found.append(part)
+        size += len(part)
+        if size > MAX_OUTPUT:
+            raise SecurityError("a value is too long")
+    return "".join(found)
+
+
+def _checked_parts(separator: str, parts: Iterable[Any]) -> list[str]:
+    found, size = [], 0
+    for part in parts:
+        found.append(str(part))
+        size += len(found[-1]) + len(separator)
+        if size > MAX_OUTPUT:
+            raise SecurityError("join: the result is too long")
+    return found
+
+
+def _check_replaced(text: str, old: str, new: str) -> None:
+    if len(text) + (text.count(old) if old else len(text) + 1) * len(new) > MAX_OUTPUT:
+        raise SecurityError("replace: the result is too long")
+
+
+def _replace(text: Any, old: Any, new: Any, count: int = -1) -> str:
+    _check_replaced(str(text), str(old), str(new))
+    return str(text).replace(str(old), str(new), -1 if count is None else count)
+
+
+@pass_environment
+def _join(environment: Any, values: Iterable[Any], d: str = "", attribute: str | int | None = None) -> str:
+    if attribute is not None:
+        values = map(make_attrgetter(environment, attribute), values)
+    return str(d).join(_checked_parts(str(d), values))
+
+
+def _batch(values: Iterable[Any], linecount: int, fill_with: Any = None) -> Iterator[list[Any]]:
+    _check_count(linecount)
+    return do_batch(values, linecount, fill_with)
+
+
+def _slice(values: Any, slices: int, fill_with: Any = None) -> Iterator[list[Any]]:
+    _check_count(slices)
+    return sync_do_slice(values, slices, fill_with)
+
+
+def _check_count(count: Any) -> None:
+    if not isinstance(count, int) or count > 10_000:
+        raise SecurityError("a filter is asked for too many values")
 
 
 def _to_json(value: Any, ensure_ascii: bool = False, indent: int | None = None, **options: Any) -> str:

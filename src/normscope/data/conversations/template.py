@@ -1,5 +1,6 @@
 """Chat templates: a conversation as the text that a model was trained on, and the parts that the assistant writes."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -36,6 +37,7 @@ DEFAULT_TEMPLATE = """\
 """
 """The template of tokenizers that have none: plain text, and the end-of-text token after each reply."""
 _PROBE = "zq"  # the reply of a made-up conversation
+_MARKED = "\ufdd2zq\ufdd3"  # a content that occurs in no other place
 
 Span = tuple[int, int]
 
@@ -94,22 +96,45 @@ class ChatTemplate:
 
     @cached_property
     def end_of_turn(self) -> str:
-        """The text after a reply, such as "<|im_end|>", as a made-up conversation shows it."""
-        messages: list[Message] = [{"role": "user", "content": "hi"}, {"role": ASSISTANT, "content": _PROBE}]
-        text, replies = self.text_and_replies(messages)
-        return text[replies[-1][0] : replies[-1][1]].rpartition(_PROBE)[2].strip()
+        """The text after a reply, such as "<|im_end|>", as a made-up conversation shows it.
+
+        It is what follows the reply whether it is the last one or not: some templates end the whole text too.
+        """
+        asked: Message = {"role": "user", "content": "hi"}
+        messages: list[Message] = [asked, {"role": ASSISTANT, "content": _PROBE}]
+        end = self._render(messages, add_generation_prompt=False).rpartition(_PROBE)[2]
+        if MARK_END in end:
+            return end.partition(MARK_END)[0].strip()
+        try:
+            more = self._render([*messages, asked], add_generation_prompt=False).rpartition(_PROBE)[2]
+        except ConfigError:
+            return end.strip()
+        same = next((i for i, (a, b) in enumerate(zip(end, more, strict=False)) if a != b), min(len(end), len(more)))
+        common = end if same == len(end) else re.sub(r"[<\[][^>\]]*$", "", end[:same])  # no part of a special token
+        return common.strip() or end.strip()
 
     def _reply(self, messages: Sequence[Message], index: int, whole: str) -> Span:
-        before = self._render(messages[:index], add_generation_prompt=True) if index else ""
         after = self._render(messages[: index + 1], add_generation_prompt=False)
-        if not (after.startswith(before) and whole.startswith(after)):
+        before = self._render(messages[:index], add_generation_prompt=True) if index else None
+        if before is None or not (after.startswith(before) and whole.startswith(after)):
+            return self._content(messages, index, whole)
+        # What follows the end of the turn, usually a line end, is not the assistant's.
+        return len(before), len(after.rstrip()) if after.rstrip() != before.rstrip() else len(after)
+
+    def _content(self, messages: Sequence[Message], index: int, whole: str) -> Span:
+        """Where the content of a reply is in the text, with the end of its turn: where another content would be."""
+        marked: Message = {"role": messages[index]["role"], "content": _MARKED}
+        other = self._render([*messages[:index], marked, *messages[index + 1 :]], add_generation_prompt=False)
+        before, _, after = other.partition(_MARKED)
+        stop = len(whole) - len(after)
+        if other.count(_MARKED) != 1 or len(before) > stop or not (whole.startswith(before) and whole.endswith(after)):
             raise ConfigError(
                 "the chat template writes earlier turns differently once later ones follow, so it is unknown what the "
                 "assistant writes\nfix: add {% generation %} and {% endgeneration %} around it in the template, or "
                 "keep one reply in each conversation"
             )
-        # What follows the end of the turn, usually a line end, is not the assistant's.
-        return len(before), len(after.rstrip()) if after.rstrip() != before.rstrip() else len(after)
+        end = re.match(rf"\s*{re.escape(self.end_of_turn)}", after)
+        return len(before), stop + (len(end[0]) if end is not None else 0)
 
     def _render(self, messages: Sequence[Message], **options: Any) -> str:
         checked = check_messages(messages)

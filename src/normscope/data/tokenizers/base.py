@@ -57,7 +57,7 @@ class Tokenizer(ABC):
     @property
     def eos_token(self) -> str:
         """The end-of-text token as `encode` parses it with `allow_special`; empty if there is none."""
-        return "" if self.eos_token_id is None else EOS_TOKEN
+        return EOS_TOKEN if self.has_eos else ""
 
     @property
     def dtype(self) -> np.dtype[np.unsignedinteger]:
@@ -70,9 +70,19 @@ class Tokenizer(ABC):
         return dict.fromkeys(EOS_NAMES, self.eos_token_id) if self.has_eos else {}
 
     @property
+    def start_tokens(self) -> tuple[int, ...]:
+        """The tokens that stand before every text, such as Llama's <|begin_of_text|>; usually none."""
+        return ()
+
+    @property
     def start_token_id(self) -> int:
         """The token that stands before an empty prompt: end-of-text, or the first token if the vocabulary has none."""
-        return self.eos_token_id if self.has_eos else 0
+        return self.start_tokens[-1] if self.start_tokens else self.eos_token_id if self.has_eos else 0
+
+    def with_start(self, tokens: Tokens) -> Tokens:
+        """Put the start tokens before the tokens of a text that has not got them."""
+        start = np.array(self.start_tokens, self.dtype)
+        return tokens if np.array_equal(tokens[: len(start)], start) else np.concatenate([start, tokens])
 
     @cached_property
     @abstractmethod
@@ -191,6 +201,14 @@ class DecodeStream:
                 all invalid bytes.
         """
         return "" if cut else self._decoder.decode(b"", final=True)
+
+
+def no_eos_error() -> ConfigError:
+    """The error for a tokenizer without an end-of-text token."""
+    return ConfigError(
+        "this vocabulary has no end-of-text token\n"
+        "fix: use a model whose vocabulary has one, such as those that normscope trains"
+    )
 
 
 def split_special(text: str, names: Iterable[str]) -> list[str]:

@@ -8,7 +8,15 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from normscope.data.tokenizers.base import Tokenizer, Tokens, encode_utf8, excerpt, printable_repr, smallest_dtype
+from normscope.data.tokenizers.base import (
+    Tokenizer,
+    Tokens,
+    encode_utf8,
+    excerpt,
+    no_eos_error,
+    printable_repr,
+    smallest_dtype,
+)
 from normscope.errors import ConfigError, TokenError
 
 
@@ -118,10 +126,7 @@ class AlphabetTokenizer(_OneTokenPerCharacter):
 
     @property
     def eos_token_id(self) -> int:  # type: ignore[override]
-        raise ConfigError(
-            "this vocabulary of characters has no end-of-text token\n"
-            "fix: use a model whose vocabulary has one, such as those that normscope trains"
-        )
+        raise no_eos_error()
 
 
 class ByteTokenizer(Tokenizer):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, cached_property
@@ -22,8 +23,10 @@ from normscope.data.tokenizers.base import (
     check_vocab_size,
     encode_utf8,
     excerpt,
+    no_eos_error,
     printable_repr,
 )
+from normscope.data.tokenizers.load import OWN_SETTINGS
 from normscope.errors import ConfigError, TokenError
 
 _KNOWN_EOS_NAMES = (
@@ -66,8 +69,13 @@ def parallel_tokenization() -> Iterator[None]:
 class HuggingFaceTokenizer(Tokenizer):
     """Wraps a tokenizer of Hugging Face's library.
 
-    The end-of-text token is the first known name in the vocabulary (`<|end|>`, `<|endoftext|>`, `</s>`, ...). If there
-    is none, `<|end|>` is added, with a notice.
+    The end-of-text token is `eos`, else the first known name in the vocabulary (`<|end|>`, `<|endoftext|>`, `</s>`,
+    ...), those of special tokens first. If there is none, `<|end|>` is added, with a notice.
+
+    Args:
+        library: the tokenizer.
+        eos: name of the end-of-text token, where its files say it.
+        is_complete: never add a token: without a known name there is no end-of-text token.
 
     >>> tokenizer = train_bpe(["to be or not to be"], vocab_size=260)
     >>> tokenizer.kind, tokenizer.vocab_size
@@ -76,7 +84,7 @@ class HuggingFaceTokenizer(Tokenizer):
     'not to worry'
     """
 
-    def __init__(self, library: tokenizers.Tokenizer) -> None:
+    def __init__(self, library: tokenizers.Tokenizer, eos: str | None = None, *, is_complete: bool = False) -> None:
         self._library = library
         _check_ids(library)
         library.no_truncation()
@@ -86,8 +94,14 @@ class HuggingFaceTokenizer(Tokenizer):
         if settings["model"].get("dropout"):
             library.model.dropout = None  # encoding must be deterministic
         self.kind = str(settings["model"].get("type", "BPE")).lower()
-        self.eos_token_id = self._find_eos()
-        self.vocab_size = max(library.get_vocab().values()) + 1  # ids may have gaps
+        known = _known_eos(library)
+        name = eos if eos is not None and library.token_to_id(eos) is not None else known
+        if name is None and not is_complete:
+            name = EOS_TOKEN
+            self.notices = (f"the tokenizer has no end-of-text token: added {EOS_TOKEN} to its vocabulary",)
+        self._eos = None if name is None else self._mark_special(name)
+        self._chosen_eos = None if name is not None and name == _known_eos(library) else {"eos_token": name}
+        self.vocab_size = max(library.get_vocab().values(), default=0) + 1  # ids may have gaps
         self._special = {token for token, added in library.get_added_tokens_decoder().items() if added.special}
         self._unknown = _unknown_token(settings["model"], library)
         self._in_bytes = (settings["decoder"] or {}).get("type") == "ByteLevel"
@@ -98,8 +112,27 @@ class HuggingFaceTokenizer(Tokenizer):
         return super().special_tokens | {one.content: token for token, one in added if one.special}
 
     @property
+    def has_eos(self) -> bool:  # type: ignore[override]
+        return self._eos is not None
+
+    @property
+    def eos_token_id(self) -> int:  # type: ignore[override]
+        if self._eos is None:
+            raise no_eos_error()
+        return self._eos
+
+    @property
     def eos_token(self) -> str:
-        return "" if self.eos_token_id is None else str(self._library.id_to_token(self.eos_token_id))
+        return "" if self._eos is None else str(self._library.id_to_token(self._eos))
+
+    @cached_property
+    def start_tokens(self) -> tuple[int, ...]:
+        """What the library's post-processor puts before a text."""
+        if self._library.post_processor is None:
+            return ()
+        found = self._library.encode("a")
+        count = next((i for i, special in enumerate(found.special_tokens_mask) if not special), len(found.ids))
+        return tuple(found.ids[:count])
 
     def encode_with_spans(self, text: str) -> tuple[Tokens, NDArray[np.int64]]:
         self._check(text)
@@ -143,7 +176,15 @@ class HuggingFaceTokenizer(Tokenizer):
         return _WordDecodeStream(self, self._library, self._special, before)
 
     def to_json(self) -> str:
-        return self._library.to_str(pretty=True) + "\n"
+        """Return the library's JSON, with the end-of-text token if its name does not tell."""
+        text = self.library_json()
+        if self._chosen_eos is None:
+            return text
+        return f'{{\n  "{OWN_SETTINGS}": {json.dumps(self._chosen_eos)},{text[1:]}'
+
+    def library_json(self) -> str:
+        """Return the contents of a tokenizer.json of the library."""
+        return str(self._library.to_str(pretty=True)) + "\n"
 
     @cached_property
     def token_bytes(self) -> Sequence[bytes]:
@@ -173,12 +214,9 @@ class HuggingFaceTokenizer(Tokenizer):
             f"fix: remove it, or use the tokenizer 'bytes' or 'bpe', which encode every character"
         )
 
-    def _find_eos(self) -> int:
-        name = next((name for name in _KNOWN_EOS_NAMES if self._library.token_to_id(name) is not None), None)
-        if name is None:
-            name = EOS_TOKEN
-            self.notices = (f"the tokenizer has no end-of-text token: added {EOS_TOKEN} to its vocabulary",)
-        self._library.add_special_tokens([name])  # also an existing one: some files do not mark it as special
+    def _mark_special(self, name: str) -> int:
+        """Add the end-of-text token, or mark an existing one as special: some files do not. Return its id."""
+        self._library.add_special_tokens([name])
         token = self._library.token_to_id(name)
         assert token is not None
         # The library uses the number of tokens as the new id, which may be taken if ids have gaps.
@@ -188,7 +226,7 @@ class HuggingFaceTokenizer(Tokenizer):
                 f"the end-of-text token {name} would get the id {token}, which {same[0]!r} already has\n"
                 f"fix: give each token, including {EOS_TOKEN}, a unique id from 0 on, without gaps"
             )
-        return token
+        return int(token)
 
 
 def train_bpe(texts: Iterable[str], vocab_size: int = DEFAULT_VOCAB_SIZE) -> HuggingFaceTokenizer:
@@ -241,9 +279,19 @@ class _WordDecodeStream(DecodeStream):
             return ""
         self._pending.append(int(token))
         whole = self._library.decode(self._before + self._pending)
-        if whole.endswith("\N{REPLACEMENT CHARACTER}") and len(self._pending) < self.MAX_PENDING:
+        may_be_incomplete = whole.endswith("\N{REPLACEMENT CHARACTER}") and len(self._pending) < self.MAX_PENDING
+        if may_be_incomplete and not self._is_complete():
             return ""
         return self._new_text(whole)
+
+    def _is_complete(self) -> bool:
+        """Whether the newest tokens are the bytes of complete characters, which may be U+FFFD themselves."""
+        names = "".join(str(self._library.id_to_token(token)) for token in self._before + self._pending)
+        found = re.search("(?:<0x[0-9A-F]{2}>)+$", names)
+        try:
+            return found is not None and bool(bytes.fromhex(re.sub("<0x|>", "", found[0])).decode())
+        except UnicodeDecodeError:
+            return False
 
     def finish(self, *, cut: bool = False) -> str:
         rest = self._new_text(self._library.decode(self._before + self._pending))
@@ -262,6 +310,13 @@ class _WordDecodeStream(DecodeStream):
         if self._pending:
             self._before, self._pending = self._pending, []
         return whole[len(known) :]
+
+
+def _known_eos(library: tokenizers.Tokenizer) -> str | None:
+    """The first known name of an end-of-text token, of a special one if there is any: Gemma's </s> is for HTML."""
+    found = [name for name in _KNOWN_EOS_NAMES if library.token_to_id(name) is not None]
+    special = {one.content for one in library.get_added_tokens_decoder().values() if one.special}
+    return next((name for name in found if name in special), found[0] if found else None)
 
 
 def _unknown_token(model: dict[str, Any], library: tokenizers.Tokenizer) -> int | None:

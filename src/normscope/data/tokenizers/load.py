@@ -1,7 +1,8 @@
 """Load a tokenizer from a tokenizer.json."""
 
+import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from normscope.checks import as_path
 from normscope.data.tokenizers.base import Tokenizer
@@ -9,13 +10,31 @@ from normscope.data.tokenizers.characters import AlphabetTokenizer, ByteTokenize
 from normscope.data.tokenizers.template_settings import read_template_settings
 from normscope.errors import ConfigError, FileError, NormscopeError
 from normscope.storage.files import open_regular, read_limited
-from normscope.storage.json_files import LARGE_FILE_BYTES, JsonSource, reraise_as
+from normscope.storage.json_files import MAX_TOKENIZER_BYTES, JsonSource, reraise_as
 
+OWN_SETTINGS = "normscope"
+"""The entry of ours in a tokenizer.json, which Hugging Face's library does not read."""
 _FIX = "name a file written by save() or by Hugging Face's tokenizers; if it is damaged, copy it again"
 
 
-def load_tokenizer(path: str | Path) -> Tokenizer:
+class ModelTokens(NamedTuple):
+    """What a model's config says about its tokens.
+
+    Args:
+        vocab_size: number of embeddings.
+        eos_token_id: the end-of-text token; None if it does not say.
+    """
+
+    vocab_size: int
+    eos_token_id: int | None
+
+
+def load_tokenizer(path: str | Path, model: ModelTokens | None = None) -> Tokenizer:
     """Load a tokenizer from a file that `save` wrote, any Hugging Face tokenizer.json, or a folder with one.
+
+    Args:
+        path: the file or folder. A tokenizer_config.json beside it names the end-of-text token and the chat template.
+        model: what is known of the model that it belongs to.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -31,18 +50,62 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
             f"there is no tokenizer file {path}\nfix: name a tokenizer.json, or one of: characters, bytes, bpe"
         )
     with reraise_as(FileError, _FIX), open_regular(path) as file:
-        data = read_limited(file, path, LARGE_FILE_BYTES)
-        tokenizer = parse_tokenizer(data, path)
-        read_template_settings(tokenizer, path.parent)
+        data = read_limited(file, path, MAX_TOKENIZER_BYTES)
+        settings = read_template_settings(path.parent)
+        tokenizer = parse_tokenizer(data, path, settings.eos_token, model)
+        settings.apply(tokenizer)
     return tokenizer
 
 
-def parse_tokenizer(data: bytes, path: Path) -> Tokenizer:
-    """Parse the contents of a tokenizer file; `path` is for messages."""
+def parse_tokenizer(data: bytes, path: Path, eos: str | None = None, model: ModelTokens | None = None) -> Tokenizer:
+    """Parse the contents of a tokenizer file.
+
+    Args:
+        data: the contents.
+        path: for messages.
+        eos: name of the end-of-text token, where another file says it.
+        model: what is known of the model that it belongs to.
+    """
     content = JsonSource(path, _FIX).parse(data, dict[str, Any], allow_any_text=True)
-    if "model" in content:
-        return _huggingface_tokenizer(path, data.decode())
-    return _own_tokenizer(path, content)
+    if "model" not in content:
+        return _own_tokenizer(path, content)
+    text, is_complete = data.decode(), model is not None
+    if (own := content.pop(OWN_SETTINGS, None)) is not None:
+        eos, is_complete, text = own.get("eos_token") if isinstance(own, dict) else None, True, json.dumps(content)
+    surplus = [] if model is None else _remove_surplus(content, model.vocab_size)
+    if surplus:
+        text = json.dumps(content)
+    if eos is None and model is not None:
+        eos = _name_of(content, model.eos_token_id)
+    tokenizer = _huggingface_tokenizer(path, text, eos if isinstance(eos, str) else None, is_complete)
+    if surplus:
+        names = f"{', '.join(surplus[:3])}{', ...' * (len(surplus) > 3)}"
+        tokenizer.notices = (*tokenizer.notices, f"left out tokens that the model has no embedding for: {names}")
+    return tokenizer
+
+
+def _remove_surplus(content: dict[str, Any], vocab_size: int) -> list[str]:
+    """Remove added tokens whose ids are beyond the model's vocabulary, as Gemma 3's for images; return their names."""
+    tokens = _added_tokens(content)
+    surplus = {str(one.get("content")) for one in tokens if isinstance(one.get("id"), int) and one["id"] >= vocab_size}
+    if surplus:
+        content["added_tokens"] = [one for one in tokens if str(one.get("content")) not in surplus]
+        vocabulary = content["model"].get("vocab") if isinstance(content["model"], dict) else None
+        if isinstance(vocabulary, dict):
+            for name in surplus:
+                vocabulary.pop(name, None)
+    return sorted(surplus)
+
+
+def _name_of(content: dict[str, Any], token: int | None) -> str | None:
+    """The name of an added token."""
+    tokens = _added_tokens(content)
+    return next((str(one.get("content")) for one in tokens if token is not None and one.get("id") == token), None)
+
+
+def _added_tokens(content: dict[str, Any]) -> list[dict[str, Any]]:
+    added = content.get("added_tokens")
+    return [one for one in added if isinstance(one, dict)] if isinstance(added, list) else []
 
 
 def _own_tokenizer(path: Path, content: dict[str, Any]) -> Tokenizer:
@@ -57,7 +120,7 @@ def _own_tokenizer(path: Path, content: dict[str, Any]) -> Tokenizer:
     raise _not_a_tokenizer(path, "it has neither a known 'kind' nor a 'model'")
 
 
-def _huggingface_tokenizer(path: Path, text: str) -> Tokenizer:
+def _huggingface_tokenizer(path: Path, text: str, eos: str | None, is_complete: bool) -> Tokenizer:
     import tokenizers
 
     from normscope.data.tokenizers.huggingface import HuggingFaceTokenizer
@@ -69,7 +132,7 @@ def _huggingface_tokenizer(path: Path, text: str) -> Tokenizer:
             raise
         raise _not_a_tokenizer(path, f"the tokenizers library cannot read it: {error}") from None
     try:
-        return HuggingFaceTokenizer(library)
+        return HuggingFaceTokenizer(library, eos, is_complete=is_complete)
     except ConfigError as error:
         raise FileError(f"{path} is not a tokenizer: {error}") from None
 

@@ -45,6 +45,7 @@ class GGUFTokenizer:
         merges: pairs of tokens, joined by a space.
         splitter: llama.cpp's name of the splitting into words.
         eos: id of the end-of-text token.
+        start: id of the token that stands before every text; None if there is none.
     """
 
     tokens: list[str]
@@ -52,6 +53,7 @@ class GGUFTokenizer:
     merges: list[str]
     splitter: str
     eos: int | None
+    start: int | None = None
 
 
 def gguf_tokenizer(tokenizer: Tokenizer, vocab_size: int) -> GGUFTokenizer:
@@ -81,6 +83,7 @@ def gguf_tokenizer(tokenizer: Tokenizer, vocab_size: int) -> GGUFTokenizer:
         merges=merges or [f"{EOS_TOKEN} {EOS_TOKEN}"],  # its left side is never a piece of text
         splitter=splitter,
         eos=eos,
+        start=next(iter(tokenizer.start_tokens), None),
     )
 
 

@@ -76,11 +76,13 @@ def _add_tokenizer(writer: Any, tokenizer: GGUFTokenizer) -> None:
     writer.add_token_list(tokenizer.tokens)
     writer.add_token_types(tokenizer.kinds)
     writer.add_token_merges(tokenizer.merges)
-    # A document starts after the end of the one before. Prompts start without it, as in `normscope sample`.
-    if tokenizer.eos is not None:
-        writer.add_bos_token_id(tokenizer.eos)
-        writer.add_eos_token_id(tokenizer.eos)
-    writer.add_add_bos_token(False)
+    # Without a token for the start, a document starts after the end of the one before, and prompts start without it, as
+    # in `normscope sample`.
+    start = tokenizer.eos if tokenizer.start is None else tokenizer.start
+    for token, add in ((start, writer.add_bos_token_id), (tokenizer.eos, writer.add_eos_token_id)):
+        if token is not None:
+            add(token)
+    writer.add_add_bos_token(tokenizer.start is not None)
 
 
 def tensor_kind(gguf: Any, name: str, shape: tuple[int, ...], weights: str) -> Any:

@@ -9,6 +9,7 @@ from normscope.exporting.library_tokenizer import eos_name, eos_of, library_json
 from normscope.exporting.model_source import ModelSource
 from normscope.exporting.safetensors_folder import in_dtype, write_shards
 from normscope.interop.families import family_of
+from normscope.interop.family import Family
 
 
 def check_huggingface(source: ModelSource) -> None:
@@ -16,21 +17,23 @@ def check_huggingface(source: ModelSource) -> None:
     family_of(source.model.config)
 
 
-def write_huggingface(source: ModelSource, weights: str, folder: Path) -> None:
+def write_huggingface(source: ModelSource, weights: str, folder: Path, family: Family | None = None) -> None:
     """Write config, weights, tokenizer, generation config and model card into an empty folder.
 
     Args:
         source: the model.
         weights: "stored" for the dtype that the model has, or a dtype.
         folder: the folder.
+        family: one that has models of this config; by default the first.
     """
     config, eos = source.model.config, eos_of(source.tokenizer)
-    family, state = family_of(config), source.model.state_dict()
+    family, state = family or family_of(config), source.model.state_dict()
     theirs = family.to_theirs(config, state)
     write_shards(folder, ((name, in_dtype(theirs[name], weights)) for name in theirs))
     dtype = str(in_dtype(state["embedding.weight"], weights).dtype).removeprefix("torch.")
     # A document starts after the end-of-text token of the one before.
-    special = {} if eos is None else {"bos_token_id": eos, "eos_token_id": eos}
+    start = (source.tokenizer.start_tokens or ((eos,) if eos is not None else (None,)))[0]
+    special = {name: token for name, token in (("bos_token_id", start), ("eos_token_id", eos)) if token is not None}
     settings = {**family.write_config(config), **special, "dtype": dtype}
     write_json(folder / "config.json", settings)
     write_json(folder / "generation_config.json", {**special, "max_length": config.context})

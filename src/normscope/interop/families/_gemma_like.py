@@ -36,4 +36,4 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(("hidden_size", "query_pre_attn_scalar"), _read_scales, _write_scales),
 )
 FIXED = {"positions": "rotary", "wiring": "sandwich"}
-HARMLESS = frozenset({"hidden_act"})  # hidden_activation is read instead
+HARMLESS = frozenset({"hidden_act", "sliding_window_size"})  # hidden_activation and sliding_window are read instead

@@ -39,7 +39,7 @@ MLP: Mapping[str, str | Source] = {
     f"blocks.{{i}}.mlp.{name}": f"model.layers.{{i}}.mlp.{name}_proj" for name in ("gate", "up", "down")
 }
 BEFORE_BRANCHES = ("input_layernorm", "post_attention_layernorm")
-IGNORED = r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq"
+IGNORED = r"(model\.)?(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq"
 
 
 def norms(*names: str) -> dict[str, str | Source]:

@@ -17,5 +17,4 @@ FAMILY = Family(
         biases(),
     ),
     weight_table=WeightTable(LAYERS, prefix="model.", ignored=like.IGNORED),
-    harmless=frozenset({"pretraining_tp"}),
 )  # fmt: skip

@@ -49,4 +49,5 @@ FAMILY = Family(
         rotary(2e6), biases(), _WINDOW, Setting(("no_rope_layers", "no_rope_layer_interval"), _read, _write),
     ),
     weight_table=WeightTable(LAYERS, prefix="model.", ignored=like.IGNORED),
+    harmless=frozenset({"max_window_layers"}),  # transformers does not read it
 )  # fmt: skip

@@ -9,6 +9,8 @@ from normscope.storage.json_files import ContentError
 
 Keys = TypeVar("Keys", bound=Iterable[Any])
 MAX_KEY = 2**32
+MAX_TUPLE = 16
+"""Limit of the strings in a tuple that is a key: it is hashed each time that it is one."""
 _NUMPY_DTYPES = ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
 
 
@@ -25,6 +27,8 @@ def checked_keys(keys: Keys) -> Keys:
             kind is tuple and all(type(part) in (str, bytes) for part in key)
         ):
             raise ContentError(f"uses a {kind.__name__} as a key")
+        if kind is tuple and len(key) > MAX_TUPLE:
+            raise ContentError(f"uses a tuple of {len(key):,} strings as a key")
     return keys
 
 

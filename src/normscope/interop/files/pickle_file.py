@@ -8,7 +8,7 @@ a few bytes can describe a list of lists with more elements than any memory hold
 
 import pickletools
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sized
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, Protocol, runtime_checkable
 
@@ -24,6 +24,8 @@ MAX_INSTRUCTIONS = 2**20
 """Limit of instructions; a tokenizer with 200k tokens has 600k."""
 MAX_VALUES = 2**22
 """Limit of values in the result, where a container that is in several places counts each time."""
+_COST_OF_VALUE = 32
+"""How many bytes of a text are as much work as a value in a container."""
 FIX = "if you trust the file, load it with the tool that wrote it, and save plain values or safetensors"
 
 
@@ -84,6 +86,7 @@ class PickleReader:
         self._outer: list[list[Any]] = []  # the stacks below each mark
         self._memo: dict[int, Any] = {}
         self._actions = self._action_table()
+        self._budget = MAX_BYTES
 
     def read(self, data: bytes) -> Any:
         try:
@@ -222,6 +225,12 @@ class PickleReader:
     def _call(self, function: Any, arguments: Any) -> Any:
         if type(function) is not _Builder or type(arguments) is not tuple:
             raise ContentError(f"calls {_kind(function)} with {_kind(arguments)}")
+        # A value in the memo can be an argument again and again: a few bytes could ask for any amount of work.
+        for one in arguments:
+            if isinstance(one, Sized):
+                self._budget -= len(one) * (1 if isinstance(one, str | bytes) else _COST_OF_VALUE)
+        if self._budget < 0:
+            raise ContentError(f"calls {function.name} with too many values")
         try:
             return function.build(*arguments)
         except (TypeError, ValueError, AttributeError, OverflowError, RuntimeError) as error:
@@ -269,6 +278,9 @@ def _check_structure(root: Any) -> None:
     pending = [root]
     while pending:
         value = pending[-1]
+        if id(value) in measured:  # it is in several places
+            pending.pop()
+            continue
         children = value.values() if type(value) is dict else value if isinstance(value, list | tuple) else ()
         inner = [child for child in children if isinstance(child, dict | list | tuple)]
         unmeasured = [child for child in inner if id(child) not in measured]

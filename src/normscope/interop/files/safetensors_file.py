@@ -16,13 +16,15 @@ from normscope.checks import as_path
 from normscope.errors import FileError, WeightsError
 from normscope.interop.files.lazy_tensors import LazyTensors
 from normscope.interop.files.mapped_file import MappedFile, shape_problem
-from normscope.storage.json_files import LARGE_FILE_BYTES, MIB, JsonSource, StrictStruct, read_json
+from normscope.storage.json_files import MIB, JsonSource, StrictStruct, read_json
 from normscope.storage.tensor_spec import TensorSpec
 
 SINGLE_NAME = "model.safetensors"
 INDEX_NAME = "model.safetensors.index.json"
 MAX_HEADER_BYTES = 8 * MIB
 """Limit of a header, which has about a hundred bytes per tensor."""
+MAX_INDEX_BYTES = 4 * MIB
+"""Limit of an index, which has about a hundred bytes per tensor."""
 _FIX = "download it again, or save it again with save_pretrained or safetensors.torch.save_file"
 _METADATA = "__metadata__"
 _DTYPES = {
@@ -86,7 +88,7 @@ def open_sharded(folder: str | Path) -> LazyTensors:
             _refuse_pickles(folder)
             raise FileError(f"{folder} has neither {SINGLE_NAME} nor {INDEX_NAME}\nfix: name another folder")
         return _open(folder / SINGLE_NAME)
-    weight_map = read_json(index, _Index, fix=_FIX, error=WeightsError, max_bytes=LARGE_FILE_BYTES).weight_map
+    weight_map = read_json(index, _Index, fix=_FIX, error=WeightsError, max_bytes=MAX_INDEX_BYTES).weight_map
     names = sorted(set(weight_map.values()))
     for name in names:
         if not re.fullmatch(r"\w[\w.-]*\.safetensors", name):

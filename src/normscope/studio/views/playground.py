@@ -97,7 +97,7 @@ def generate(studio: StudioState, request: GenerateRequest) -> Iterator[dict[str
     model, tokenizer = studio.load(request.run, request.checkpoint)
     names = ("max_new_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")
     config = GenerationConfig(**{name: getattr(request, name) for name in names})
-    prompt = tokenizer.encode(request.prompt).tolist() or [tokenizer.start_token_id]
+    prompt = tokenizer.with_start(tokenizer.encode(request.prompt)).tolist() or [tokenizer.start_token_id]
     stop = (tokenizer.eos_token_id,) if tokenizer.has_eos else ()
     generation = Generation(model, [prompt], config, stop_tokens=stop, vocabulary=tokenizer.vocab_size)
     return _tokens(generation, tokenizer, config)
