@@ -1,16 +1,16 @@
 """A GPT as an ONNX graph.
 
-| inputs                              | shape                                 |
-|-------------------------------------|---------------------------------------|
-| input_ids                           | (batch, length), int64                |
-| past_key_values.I.key, ...value     | (batch, kv_heads, past, head_dim)     |
-| past_input_ids, of models with smear | (batch, past), int64                 |
+| inputs                            | shape                                 |
+|-----------------------------------|---------------------------------------|
+| input_ids                         | (batch, length), int64                |
+| past_key_values.I.key, ...value   | (batch, kv_heads, past, head_dim)     |
+| past_input_ids, with smear        | (batch, past), int64                  |
 
-| outputs                             | shape                                 |
-|-------------------------------------|---------------------------------------|
-| logits                              | (batch, length, vocab_size)           |
-| present.I.key, present.I.value      | (batch, kv_heads, past + length, ...) |
-| present_input_ids, of models with smear | (batch, past + length), int64     |
+| outputs                           | shape                                 |
+|-----------------------------------|---------------------------------------|
+| logits                            | (batch, length, vocab_size)           |
+| present.I.key, present.I.value    | (batch, kv_heads, past + length, ...) |
+| present_input_ids, with smear     | (batch, past + length), int64         |
 
 Without earlier tokens `past` is 0. The rows of a batch have the same length.
 """
