@@ -36,6 +36,8 @@ def _pairs(row: Mapping[int, int]) -> set[tuple[tuple[int, int], tuple[int, int]
 
 def chiefly(values: Iterable[Any], others: Iterable[Any]) -> list[Any]:
     """Parameter values: `values` run in the default suite, `others` only in the exhaustive one."""
+    if any(isinstance(given, set | frozenset) for given in (values, others)):
+        raise TypeError("a set has another order in every process, and parallel workers must collect the same tests")
     return [*values, *(pytest.param(other, marks=pytest.mark.exhaustive) for other in others)]
 
 
