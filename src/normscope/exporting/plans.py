@@ -15,8 +15,9 @@ from normscope.comparing.runtimes.transformers_runtime import TransformersRuntim
 from normscope.comparing.tokenizers import StringClass
 from normscope.data.tokenizers import ByteTokenizer, Tokenizer
 from normscope.exporting.gguf.rounding import llama_cpp_model
+from normscope.exporting.gguf.tokenizer import known_difference
 from normscope.exporting.html import int8_names
-from normscope.exporting.library_tokenizer import OWN_CHARACTERS, eos_of
+from normscope.exporting.library_tokenizer import eos_of
 from normscope.exporting.model_source import ModelSource
 from normscope.exporting.onnx.model_graph import embedding_scale
 from normscope.exporting.peft import open_adapter
@@ -78,14 +79,8 @@ def _onnx_model(model: GPT, weights: str) -> GPT:
 
 
 def _llama_cpp_tolerance(model: GPT, weights: str) -> float:
-    least = _LLAMA_CPP_GELU if model.config.activation.startswith("gelu") else 0.0
+    least = _LLAMA_CPP_GELU if model.config.activation.startswith(("gelu", "geglu")) else 0.0
     return max(least, _LLAMA_CPP_TOLERANCES[weights])
-
-
-def _dropped_characters(one: StringClass, tokenizer: Tokenizer) -> str | None:
-    if isinstance(tokenizer, OWN_CHARACTERS) and not one.ids and not one.texts:
-        return "llama.cpp drops characters that the tokenizer does not know, where normscope raises an error"
-    return None
 
 
 def _nanogpt_strings(one: StringClass, tokenizer: Tokenizer) -> str | None:
@@ -98,7 +93,7 @@ HTML = ProofPlan("Node.js", lambda source, weights, path: PageRuntime(path), _in
 HUGGING_FACE = ProofPlan(
     "transformers", lambda source, weights, path: TransformersRuntime(path), _converted, lambda model, weights: 1e-4
 )
-GGUF = ProofPlan("llama.cpp", _open_gguf, llama_cpp_model, _llama_cpp_tolerance, _dropped_characters, exact="f32")
+GGUF = ProofPlan("llama.cpp", _open_gguf, llama_cpp_model, _llama_cpp_tolerance, known_difference, exact="f32")
 ONNX = ProofPlan("onnxruntime", lambda source, weights, path: OnnxRuntime(path), _onnx_model, rounds=False)
 SAFETENSORS = ProofPlan(
     "safetensors", lambda source, weights, path: SafetensorsRuntime(path), _converted, lambda model, weights: 1e-6
