@@ -25,6 +25,8 @@ from normscope.exporting.proof import ProofPlan
 from normscope.exporting.safetensors_folder import DTYPES, in_dtype
 from normscope.generate.decoder import pack
 from normscope.interop.checkpoint import model_from_weights
+from normscope.interop.families import family_of
+from normscope.interop.files.lazy_tensors import LazyTensors
 from normscope.models.gpt import GPT
 
 _LLAMA_CPP_TOLERANCES = {"f32": 1e-3, "f16": 0.05, "q8_0": 0.5, "q4_0": 0.5}
@@ -62,12 +64,27 @@ def _int8_model(model: GPT, weights: str) -> GPT:
     return model_from_weights(model.config, rounded)
 
 
+def _is_in(model: GPT, weights: str) -> bool:
+    return weights == "stored" or all(one.dtype == DTYPES[weights] for one in model.parameters())
+
+
 def _converted(model: GPT, weights: str) -> GPT:
     """The model with weights of another dtype."""
-    if weights == "stored" or all(one.dtype == DTYPES[weights] for one in model.parameters()):
+    if _is_in(model, weights):
         return model
     converted = {name: in_dtype(tensor, weights).to(torch.float32) for name, tensor in model.state_dict().items()}
     return model_from_weights(model.config, converted)
+
+
+def _huggingface_model(model: GPT, weights: str) -> GPT:
+    """The model with the weights of the family in another dtype: gains may be stored as their difference from one."""
+    if _is_in(model, weights):
+        return model
+    family, config = family_of(model.config), model.config
+    theirs = family.to_theirs(config, model.state_dict())
+    specs = {name: spec._replace(dtype=torch.float32) for name, spec in theirs.specs.items()}
+    rounded = LazyTensors(specs, lambda name: in_dtype(theirs[name], weights).float())
+    return model_from_weights(config, family.weights(config, rounded))
 
 
 def _onnx_model(model: GPT, weights: str) -> GPT:
@@ -91,7 +108,10 @@ def _nanogpt_strings(one: StringClass, tokenizer: Tokenizer) -> str | None:
 
 HTML = ProofPlan("Node.js", lambda source, weights, path: PageRuntime(path), _int8_model)
 HUGGING_FACE = ProofPlan(
-    "transformers", lambda source, weights, path: TransformersRuntime(path), _converted, lambda model, weights: 1e-4
+    "transformers",
+    lambda source, weights, path: TransformersRuntime(path),
+    _huggingface_model,
+    lambda model, weights: 1e-4,
 )
 GGUF = ProofPlan("llama.cpp", _open_gguf, llama_cpp_model, _llama_cpp_tolerance, known_difference, exact="f32")
 ONNX = ProofPlan("onnxruntime", lambda source, weights, path: OnnxRuntime(path), _onnx_model, rounds=False)

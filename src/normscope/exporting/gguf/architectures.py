@@ -53,7 +53,7 @@ def architecture_of(config: GPTConfig) -> str:
 
 
 def _missing(name: str, config: GPTConfig) -> tuple[list[str], list[str]]:
-    """The fields that an architecture lacks, by what its reader makes of the metadata, and those that llama.cpp lacks."""
+    """The fields that the files of an architecture lack, by reading the metadata, and those that llama.cpp lacks."""
     architecture = ARCHITECTURES[name]
     family, config = families()[architecture.family], llama_cpp_config(config)
     closest = family.closest(config)
