@@ -11,8 +11,10 @@ import torch
 
 from normscope.cli import main
 from normscope.data.prepare import prepare_stories
+from normscope.exporting.export import FORMATS
 from normscope.training import create_run
 from tests.cli.running import SMALL, write_text
+from tests.exporting import matrix
 from tests.interop.checkpoints import made
 from tests.interop.gguf_files import write_model
 from tests.runs.tiny_checkpoint import write_huggingface
@@ -95,6 +97,17 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for name in ("before", "after"):
             assert main(["xray", "mine.py:make", "--json", f"{name}.json"]) == 0
     return folder
+
+
+@pytest.mark.parametrize("to", FORMATS)
+def test_every_format_has_a_page_with_a_row_for_each_model(to: str) -> None:
+    page = ROOT / "docs" / matrix.PAGES.get(to, f"{to}.md")
+    table = page.read_text(encoding="utf-8").partition(matrix.START.format(to=to))[2].partition(matrix.END)[0]
+    weights = " | ".join(f"out, {one}" for one in FORMATS[to].weights)
+    assert table.startswith(f"\n| model | in | {weights} |\n")
+    rows, refused = re.findall(r"^\| ([^|]*) \|", table, re.MULTILINE)[2:], table.partition("Refused: ")[2]
+    assert sorted([*rows, *filter(None, re.split(r"; |\.\n", refused))]) == sorted(matrix.MODELS)
+    assert page.name in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_there_are_commands_to_run() -> None:

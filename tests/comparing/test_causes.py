@@ -18,7 +18,7 @@ from normscope.models.presets import gpt2, llama, nanochat
 SIZES = {"vocab_size": 97, "context": 32, "depth": 2, "width": 32}
 CONFIGS = {
     "gpt2": gpt2(**SIZES, heads=4),
-    "llama": llama(**SIZES, heads=6, kv_heads=2, head_dim=8, qk_norm="rms", window=9),
+    "llama": llama(**SIZES, heads=6, kv_heads=2, head_dim=8, qk_norm="rms", window=9, window_pattern="SL"),
     "nanochat": nanochat(**SIZES, heads=4),
 }
 
@@ -78,7 +78,7 @@ def test_logits_of_the_next_position_are_named() -> None:
 
 def test_two_mistakes_at_once_are_found() -> None:
     model = trained(CONFIGS["llama"])
-    config = replace(model.config, activation="geglu", window=None)
+    config = replace(model.config, activation="geglu", window=None, window_pattern="S")
     theirs = BlackBox(model_from_weights(config, model.state_dict()))
     cause = find_cause(GPTRuntime(model), theirs, list(range(32)), 1e-4)
     assert cause is not None

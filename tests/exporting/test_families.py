@@ -15,6 +15,7 @@ from normscope.exporting.model_source import ModelSource
 from normscope.interop.families import families
 from normscope.interop.huggingface import gpt_from_huggingface
 from normscope.models.gpt import GPT
+from tests.exporting.families import source_of
 from tests.exporting.models import TEXT
 from tests.interop.checkpoints import FORMS, made, stored
 from tests.pairs import chiefly
@@ -59,3 +60,10 @@ def test_the_page_names_the_field_that_it_lacks(form: str) -> None:
     with nullcontext() if lacks is None else pytest.raises(ConfigError, match=f"cannot run a model with {lacks}="):
         html_support.check_config(config)
         html_support.norm_tables(GPT(config))
+
+
+def test_gains_are_rounded_as_they_are_stored(tmp_path: Path) -> None:
+    """Gemma's are stored as their difference from one, which bfloat16 rounds to other numbers."""
+    proof = export_source(source_of("gemma2"), "hf", tmp_path / "m-hf", "bfloat16", "require").proof
+    assert proof is not None
+    assert proof.rounding > 0

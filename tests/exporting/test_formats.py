@@ -111,7 +111,7 @@ def test_families_of_imported_models(to: str, name: str, tmp_path: Path) -> None
     ("to", "model", "field"),
     [
         ("gguf", "nanochat", "embedding_norm=True"),
-        ("gguf", "llama-window", "window=9"),
+        ("gguf", "gpt2-window", "window=9"),
         ("hf", "llama-post", "wiring='post'"),
         ("nanogpt", "llama", "positions='rotary'"),
         ("onnx", "llama-batch", "norm="),

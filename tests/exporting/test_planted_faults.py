@@ -138,7 +138,7 @@ FAULTS = [
         "blocks.0.mlp",
         "the activation is relu instead of gelu",
     ),
-    one("missing-merges", "gguf", "llama", tokenizer(merges=[]), None, "llama.cpp cannot load it", "merges"),
+    one("missing-merges", "gguf", "llama", tokenizer(own={"pre": "gpt-2"}), None, "llama.cpp cannot load it", "merges"),
     one(
         "permutation-forgotten",
         "gguf",

@@ -130,7 +130,9 @@ def _settings(config: GPTConfig, weights: Weights) -> Iterator[Changed]:
             yield text, _with(config, logit_cap=cap), weights
     for window in {None, 0 if config.window is None else config.window - 1}:
         if window != config.window and window != 0:
-            yield f"the sliding window is {window or 'none'}", _with(config, window=window), weights
+            pattern = "S" if window is None else config.window_pattern
+            changed = _with(config, window=window, window_pattern=pattern)
+            yield f"the sliding window is {window or 'none'}", changed, weights
 
 
 def _special_settings(config: GPTConfig, weights: Weights) -> Iterator[Changed]:

@@ -11,7 +11,7 @@ SAMPLES, LENGTH = 40, 24
 
 
 class Encoder(Protocol):
-    """What is compared of a `Runtime`, or of a `Tokenizer` by `Codec`."""
+    """What is compared of a `Runtime`, or of a tokenizer."""
 
     def encode(self, text: str) -> list[int]: ...
 
@@ -27,7 +27,8 @@ class StringClass:
         strings: number of strings.
         ids, texts: number of strings whose ids differ, and whose text decoded from the same ids differs.
         refused: number of strings that only one side can encode.
-        example: the shortest string that differs, and what the two sides make of it.
+        failed: the strings that differ, the shortest first.
+        example: the first of them, and what the two sides make of it.
     """
 
     name: str
@@ -35,6 +36,7 @@ class StringClass:
     ids: int
     texts: int
     refused: int
+    failed: tuple[str, ...]
     example: str
 
     @property
@@ -83,21 +85,22 @@ def compare_tokenizers(
 
 def _compare_class(name: str, texts: Sequence[str], a: Encoder, b: Encoder) -> StringClass:
     counts = {"ids": 0, "texts": 0, "refused": 0}
-    examples: list[str] = []
+    examples: dict[str, str] = {}
     for text in sorted(texts, key=len):
         ours, theirs = _encoded(a, text), _encoded(b, text)
         if ours is None and theirs is None:
             continue
         if ours is None or theirs is None:
             counts["refused"] += 1
-            examples.append(f"{text!a}: the {'first' if ours is None else 'second'} cannot encode it")
+            examples[text] = f"the {'first' if ours is None else 'second'} cannot encode it"
         elif ours != theirs:
             counts["ids"] += 1
-            examples.append(f"{text!a}: {_excerpt(ours)} and {_excerpt(theirs)}")
+            examples[text] = f"{_excerpt(ours)} and {_excerpt(theirs)}"
         elif (back := a.decode(ours)) != (other := b.decode(theirs)):
             counts["texts"] += 1
-            examples.append(f"{text!a}: the same ids are {back!a} and {other!a}")
-    return StringClass(name, len(texts), **counts, example=examples[0] if examples else "")
+            examples[text] = f"the same ids are {back!a} and {other!a}"
+    example = next((f"{text!a}: {problem}" for text, problem in examples.items()), "")
+    return StringClass(name, len(texts), **counts, failed=tuple(examples), example=example)
 
 
 def _encoded(tokenizer: Encoder, text: str) -> list[int] | None:

@@ -15,8 +15,9 @@ from normscope.comparing.runtimes.transformers_runtime import TransformersRuntim
 from normscope.comparing.tokenizers import StringClass
 from normscope.data.tokenizers import ByteTokenizer, Tokenizer
 from normscope.exporting.gguf.rounding import llama_cpp_model
+from normscope.exporting.gguf.tokenizer import known_difference
 from normscope.exporting.html import int8_names
-from normscope.exporting.library_tokenizer import OWN_CHARACTERS, eos_of
+from normscope.exporting.library_tokenizer import eos_of
 from normscope.exporting.model_source import ModelSource
 from normscope.exporting.onnx.model_graph import embedding_scale
 from normscope.exporting.peft import open_adapter
@@ -24,6 +25,8 @@ from normscope.exporting.proof import ProofPlan
 from normscope.exporting.safetensors_folder import DTYPES, in_dtype
 from normscope.generate.decoder import pack
 from normscope.interop.checkpoint import model_from_weights
+from normscope.interop.families import family_of
+from normscope.interop.files.lazy_tensors import LazyTensors
 from normscope.models.gpt import GPT
 
 _LLAMA_CPP_TOLERANCES = {"f32": 1e-3, "f16": 0.05, "q8_0": 0.5, "q4_0": 0.5}
@@ -61,12 +64,27 @@ def _int8_model(model: GPT, weights: str) -> GPT:
     return model_from_weights(model.config, rounded)
 
 
+def _is_in(model: GPT, weights: str) -> bool:
+    return weights == "stored" or all(one.dtype == DTYPES[weights] for one in model.parameters())
+
+
 def _converted(model: GPT, weights: str) -> GPT:
     """The model with weights of another dtype."""
-    if weights == "stored" or all(one.dtype == DTYPES[weights] for one in model.parameters()):
+    if _is_in(model, weights):
         return model
     converted = {name: in_dtype(tensor, weights).to(torch.float32) for name, tensor in model.state_dict().items()}
     return model_from_weights(model.config, converted)
+
+
+def _huggingface_model(model: GPT, weights: str) -> GPT:
+    """The model with the weights of the family in another dtype: gains may be stored as their difference from one."""
+    if _is_in(model, weights):
+        return model
+    family, config = family_of(model.config), model.config
+    theirs = family.to_theirs(config, model.state_dict())
+    specs = {name: spec._replace(dtype=torch.float32) for name, spec in theirs.specs.items()}
+    rounded = LazyTensors(specs, lambda name: in_dtype(theirs[name], weights).float())
+    return model_from_weights(config, family.weights(config, rounded))
 
 
 def _onnx_model(model: GPT, weights: str) -> GPT:
@@ -78,14 +96,8 @@ def _onnx_model(model: GPT, weights: str) -> GPT:
 
 
 def _llama_cpp_tolerance(model: GPT, weights: str) -> float:
-    least = _LLAMA_CPP_GELU if model.config.activation.startswith("gelu") else 0.0
+    least = _LLAMA_CPP_GELU if model.config.activation.startswith(("gelu", "geglu")) else 0.0
     return max(least, _LLAMA_CPP_TOLERANCES[weights])
-
-
-def _dropped_characters(one: StringClass, tokenizer: Tokenizer) -> str | None:
-    if isinstance(tokenizer, OWN_CHARACTERS) and not one.ids and not one.texts:
-        return "llama.cpp drops characters that the tokenizer does not know, where normscope raises an error"
-    return None
 
 
 def _nanogpt_strings(one: StringClass, tokenizer: Tokenizer) -> str | None:
@@ -96,9 +108,12 @@ def _nanogpt_strings(one: StringClass, tokenizer: Tokenizer) -> str | None:
 
 HTML = ProofPlan("Node.js", lambda source, weights, path: PageRuntime(path), _int8_model)
 HUGGING_FACE = ProofPlan(
-    "transformers", lambda source, weights, path: TransformersRuntime(path), _converted, lambda model, weights: 1e-4
+    "transformers",
+    lambda source, weights, path: TransformersRuntime(path),
+    _huggingface_model,
+    lambda model, weights: 1e-4,
 )
-GGUF = ProofPlan("llama.cpp", _open_gguf, llama_cpp_model, _llama_cpp_tolerance, _dropped_characters, exact="f32")
+GGUF = ProofPlan("llama.cpp", _open_gguf, llama_cpp_model, _llama_cpp_tolerance, known_difference, exact="f32")
 ONNX = ProofPlan("onnxruntime", lambda source, weights, path: OnnxRuntime(path), _onnx_model, rounds=False)
 SAFETENSORS = ProofPlan(
     "safetensors", lambda source, weights, path: SafetensorsRuntime(path), _converted, lambda model, weights: 1e-6

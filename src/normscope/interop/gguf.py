@@ -16,7 +16,8 @@ from normscope.interop.checkpoint import ExternalCheckpoint
 from normscope.interop.families import families
 from normscope.interop.files.gguf_file import GGUFFile, open_gguf
 from normscope.interop.files.lazy_tensors import LazyTensors
-from normscope.interop.gguf_architectures import ARCHITECTURES, Architecture, Metadata, head_dim
+from normscope.interop.gguf_architectures import ARCHITECTURES, SINKS, SWITCHED_OFF, Architecture
+from normscope.interop.gguf_settings import Metadata, head_dim
 from normscope.interop.gguf_tokenizer import read_gguf_tokenizer
 from normscope.models.gpt import GPTConfig
 
@@ -47,7 +48,7 @@ def read_gguf(path: str | Path) -> ExternalCheckpoint:
         known = ", ".join(ARCHITECTURES)
         raise _problem(file, f"has the unsupported general.architecture {short_repr(name)}; supported are {known}")
     architecture, tensors, prefix = ARCHITECTURES[name], _in_one_dtype(file.tensors), f"{name}."
-    metadata = {key.removeprefix(prefix): value for key, value in file.metadata.items() if key.startswith(prefix)}
+    metadata = {key.removeprefix(prefix): _decimal(v) for key, v in file.metadata.items() if key.startswith(prefix)}
     try:
         config = _read_config(architecture, metadata, tensors)
         weights = architecture.weight_table.to_ours(config, _theirs(architecture, config, tensors))
@@ -74,16 +75,12 @@ def _problem(file: GGUFFile, text: str) -> WeightsError:
 
 def _read_config(architecture: Architecture, metadata: Metadata, tensors: LazyTensors) -> GPTConfig:
     _check_metadata(architecture, metadata, len(tensors))
-    settings: dict[str, Any] = {"model_type": architecture.family}
-    for key, name in architecture.names.items():
-        if key in metadata:
-            settings[name] = _decimal(metadata[key])
+    settings = architecture.settings(metadata)
     if "token_embd.weight" not in tensors:
         raise WeightsError("it has no tensor 'token_embd.weight'")
     settings["vocab_size"] = tensors.specs["token_embd.weight"].shape[0]
     settings["tie_word_embeddings"] = "output.weight" not in tensors
     settings |= {name: f"blk.0.{layer}.bias" in tensors for name, layer in architecture.biases.items()}
-    settings |= architecture.more(metadata)
     scaling = _scaling(metadata, tensors)
     if scaling is not None:
         settings["rope_scaling"] = scaling
@@ -91,7 +88,7 @@ def _read_config(architecture: Architecture, metadata: Metadata, tensors: LazyTe
 
 
 def _check_metadata(architecture: Architecture, metadata: Metadata, tensor_count: int) -> None:
-    known = architecture.names.keys() | architecture.handled | _HARMLESS
+    known = {*architecture.names, *architecture.extra_keys, *architecture.harmless, *_HARMLESS}
     for key, value in metadata.items():
         if key not in known and value not in (0, False, "", "none", []):
             raise WeightsError(f"unsupported metadata {key}={short_repr(value)}")
@@ -102,7 +99,7 @@ def _check_metadata(architecture: Architecture, metadata: Metadata, tensor_count
         raise WeightsError(f"unsupported metadata block_count={metadata['block_count']:,} with {tensor_count} tensors")
     size = head_dim(metadata)
     expected = {"attention.value_length": size}
-    if not any("rotary" in name or "partial" in name for name in architecture.more(metadata)):
+    if "rope.dimension_count" not in architecture.extra_keys:
         expected["rope.dimension_count"] = size
     for key, value in expected.items():
         if metadata.get(key, value) != value:
@@ -117,7 +114,7 @@ def _decimal(value: Any) -> Any:
 
 def _scaling(metadata: Metadata, tensors: LazyTensors) -> dict[str, Any] | None:
     """The setting rope_scaling."""
-    kind, factor = metadata.get("rope.scaling.type", "none"), _decimal(metadata.get("rope.scaling.factor", 1.0))
+    kind, factor = metadata.get("rope.scaling.type", "none"), metadata.get("rope.scaling.factor", 1.0)
     if "rope_factors_long.weight" in tensors or kind not in ("none", "linear"):
         kind = kind if kind not in ("none", "linear") else "longrope"
         raise WeightsError(f"unsupported metadata rope.scaling.type={short_repr(kind)}: expected none or linear")
@@ -156,7 +153,11 @@ def _in_one_dtype(tensors: LazyTensors) -> LazyTensors:
 
 def _theirs(architecture: Architecture, config: GPTConfig, tensors: LazyTensors) -> Mapping[str, Tensor]:
     """The tensors of the model, with the rows of q and k sorted for rotary embeddings of the halves of a head."""
-    specs = {name: spec for name, spec in tensors.specs.items() if name != _ROPE_FACTORS}
+    sinks = [name for name in tensors if architecture.has_sinks and re.fullmatch(SINKS.format(i=r"\d+"), name)]
+    for name in sinks:
+        if (tensors[name] > SWITCHED_OFF).any():
+            raise WeightsError(f"unsupported tensor {name}: attention sinks")
+    specs = {name: spec for name, spec in tensors.specs.items() if name not in (_ROPE_FACTORS, *sinks)}
     if not architecture.neighbors:
         return LazyTensors(specs, tensors.__getitem__)
     pairs = config.head_sizes[2] // 2

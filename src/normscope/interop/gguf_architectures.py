@@ -9,10 +9,25 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from normscope.interop.gguf_settings import (
+    LISTED_LAYERS,
+    PARALLEL_BRANCHES,
+    UNUSED_WINDOW,
+    Extra,
+    Metadata,
+    gemma_layers,
+    rotated_part,
+)
 from normscope.interop.weight_table import Source, WeightTable
+from normscope.models.gpt import GPTConfig
 
-Metadata = Mapping[str, Any]
-"""The metadata of an architecture, without its name before each key."""
+Limits = Mapping[str, Callable[[GPTConfig], bool]]
+"""For fields, whether llama.cpp runs a model with the field of this config."""
+
+SINKS = "blk.{i}.attn_sinks.weight"
+"""A logit of each head that no value belongs to."""
+SWITCHED_OFF = -1e30
+"""The logit of a sink that takes no attention."""
 
 _SIZES = {
     "context_length": "max_position_embeddings",
@@ -23,12 +38,7 @@ _SIZES = {
 }
 _ROTARY = {**_SIZES, "attention.head_count_kv": "num_key_value_heads", "rope.freq_base": "rope_theta"}
 _RMS = {**_ROTARY, "attention.layer_norm_rms_epsilon": "rms_norm_eps", "attention.key_length": "head_dim"}
-_GEMMA = {
-    **_RMS,
-    "attention.sliding_window": "sliding_window",
-    "final_logit_softcapping": "final_logit_softcapping",
-    "rope.freq_base_swa": "rope_local_base_freq",
-}
+_GEMMA = {**_RMS, "final_logit_softcapping": "final_logit_softcapping"}
 
 _OUTSIDE = {"embedding": "token_embd", "final_norm": "output_norm", "head": "output"}
 _NORMS = {"blocks.{i}.norms.0": "blk.{i}.attn_norm", "blocks.{i}.norms.1": "blk.{i}.ffn_norm"}
@@ -63,106 +73,54 @@ class Architecture:
         family: the model_type of the Hugging Face family.
         names: metadata, and the setting in config.json that it is.
         layers: our layers and their names; see `WeightTable`.
-        more: further settings, from the metadata.
-        handled: further keys of the metadata that `more` reads, or that need not be read.
+        extras: further settings that the metadata has.
+        harmless: further keys of the metadata that need not be read.
         neighbors: whether the rows of q and k are sorted for rotary embeddings of neighboring features.
         biases: settings that say whether a layer of the first block has a bias.
+        divides_frequencies: whether llama.cpp divides the rotary frequencies by a tensor, as Llama 3.1 needs.
+        has_sinks: whether llama.cpp wants a sink for each head, which normscope's models do not have.
+        limits: fields of which llama.cpp runs fewer values than the family has.
     """
 
     family: str
     names: Mapping[str, str]
     layers: Mapping[str, str | Source]
-    more: Callable[[Metadata], dict[str, Any]] = lambda _: {}
-    handled: frozenset[str] = frozenset()
+    extras: tuple[Extra, ...] = ()
+    harmless: frozenset[str] = frozenset()
     neighbors: bool = False
     biases: Mapping[str, str] = field(default_factory=dict)
+    divides_frequencies: bool = False
+    has_sinks: bool = False
+    limits: Limits = field(default_factory=dict)
 
     @property
     def weight_table(self) -> WeightTable:
         return WeightTable(self.layers)
 
+    @property
+    def extra_keys(self) -> frozenset[str]:
+        return frozenset(key for extra in self.extras for key in extra.keys)
 
-def head_dim(metadata: Metadata) -> int:
-    """The size of a head."""
-    found: int = metadata.get("attention.key_length") or (
-        metadata["embedding_length"] // metadata["attention.head_count"]
-    )
-    return found
-
-
-def _rotated_part(name: str) -> Callable[[Metadata], dict[str, Any]]:
-    """The setting for the rotated fraction of a head, which is read as int(head_dim * fraction)."""
-
-    def read(metadata: Metadata) -> dict[str, Any]:
-        size = head_dim(metadata)
-        rotated = metadata.get("rope.dimension_count", size)
-        return {name: 1.0 if rotated == size else (rotated + 0.5) / size}
-
-    return read
+    def settings(self, metadata: Metadata) -> dict[str, Any]:
+        """The settings of config.json that the metadata has."""
+        found = {name: metadata[key] for key, name in self.names.items() if key in metadata}
+        for extra in self.extras:
+            found |= extra.read(metadata)
+        return {"model_type": self.family, **found}
 
 
-def _phi3(metadata: Metadata) -> dict[str, Any]:
-    window = metadata.get("attention.sliding_window") or None  # 0 is none
-    return {**_rotated_part("partial_rotary_factor")(metadata), "sliding_window": window}
-
-
-def _gpt_neox(metadata: Metadata) -> dict[str, Any]:
-    parallel = bool(metadata.get("use_parallel_residual", True))
-    return {**_rotated_part("rotary_pct")(metadata), "use_parallel_residual": parallel}
-
-
-def _gemma(period: int, largest: int) -> Callable[[Metadata], dict[str, Any]]:
-    """Settings of Gemma.
-
-    Args:
-        period: every how many layers one has no window.
-        largest: number of layers of the largest model, whose scale of the attention is another one.
-    """
-
-    def read(metadata: Metadata) -> dict[str, Any]:
-        depth, heads = metadata["block_count"], metadata["attention.head_count"]
-        pattern = metadata.get("attention.sliding_window_pattern", period)
-        if not isinstance(pattern, list):
-            pattern = [(i + 1) % pattern != 0 for i in range(depth)]
-        size = metadata["embedding_length"] // heads if depth == largest else head_dim(metadata)
-        types = ["sliding_attention" if windowed else "full_attention" for windowed in pattern]
-        window = metadata.get("attention.sliding_window", 4096 if period == 2 else 0) or None
-        return {
-            "query_pre_attn_scalar": size,
-            "layer_types": types if window else ["full_attention"] * depth,
-            "sliding_window": window,
-        }
-
-    return read
-
-
-def _gemma2(metadata: Metadata) -> dict[str, Any]:
-    caps = {"attn_logit_softcapping": metadata.get("attn_logit_softcapping")}
-    return {**_gemma(2, 46)(metadata), **caps, "final_logit_softcapping": metadata.get("final_logit_softcapping")}
-
-
-_LLAMA_BIASES = {"attention_bias": "attn_output", "mlp_bias": "ffn_up"}
+_ATTENTION_AND_MLP = {"attention_bias": "attn_output", "mlp_bias": "ffn_up"}
 _ATTENTION_BIAS = {"attention_bias": "attn_q"}
-_PATTERN = frozenset({"attention.sliding_window_pattern"})
+
+_FULL_WIDTH: Limits = {"head_dim": lambda config: config.head_sizes[2] * config.heads == config.width}
+_NO_BIAS: Limits = {"bias": lambda config: config.bias is False}
+_TIED: Limits = {"tied_head": lambda config: config.tied_head}
+_UNTIED: Limits = {"tied_head": lambda config: not config.tied_head}
 
 ARCHITECTURES: Mapping[str, Architecture] = {
-    "llama": Architecture("llama", _RMS, _LLAMA, neighbors=True, biases=_LLAMA_BIASES),
-    "smollm3": Architecture("smollm3", _RMS, _LLAMA, neighbors=True, biases=_LLAMA_BIASES),
-    "qwen2": Architecture("qwen2", _RMS, _LLAMA),
-    "qwen3": Architecture("qwen3", _RMS, {**_LLAMA, **_QK_NORMS}, biases=_ATTENTION_BIAS),
-    "gemma2": Architecture(
-        "gemma2", _GEMMA, _SANDWICH, _gemma2, _PATTERN | {"attn_logit_softcapping"}, biases=_ATTENTION_BIAS
-    ),
-    "gemma3": Architecture(
-        "gemma3_text", _GEMMA, {**_SANDWICH, **_QK_NORMS}, _gemma(6, 62), _PATTERN, biases=_ATTENTION_BIAS
-    ),
-    "phi3": Architecture(
-        "phi3",
-        _RMS,
-        {**_GATE_UP, **{own: theirs for own, theirs in _PLAIN.items() if own not in _GATE_UP}},
-        _phi3,
-        frozenset({"attention.sliding_window", "rope.scaling.original_context_length"}),
-    ),
+    "llama": Architecture("llama", _RMS, _LLAMA, neighbors=True, biases=_ATTENTION_AND_MLP, divides_frequencies=True),
+    "qwen2": Architecture("qwen2", _RMS, _LLAMA, limits=_FULL_WIDTH),
+    "qwen3": Architecture("qwen3", _RMS, {**_LLAMA, **_QK_NORMS}, biases=_ATTENTION_BIAS, limits=_NO_BIAS),
     "olmo2": Architecture(
         "olmo2",
         _RMS,
@@ -173,14 +131,40 @@ ARCHITECTURES: Mapping[str, Architecture] = {
             "blocks.{i}.norms.1": "blk.{i}.post_ffw_norm",
         },
         biases=_ATTENTION_BIAS,
+        limits={**_FULL_WIDTH, **_NO_BIAS, **_UNTIED},
     ),
+    "gemma2": Architecture(
+        "gemma2",
+        {**_GEMMA, "attn_logit_softcapping": "attn_logit_softcapping"},
+        _SANDWICH,
+        (gemma_layers(period=2, largest=46),),
+        biases=_ATTENTION_BIAS,
+        limits={**_NO_BIAS, **_TIED},
+    ),
+    "gemma3": Architecture(
+        "gemma3_text",
+        {**_GEMMA, "rope.freq_base_swa": "rope_local_base_freq"},
+        {**_SANDWICH, **_QK_NORMS},
+        (gemma_layers(period=6, largest=62),),
+        biases=_ATTENTION_BIAS,
+        limits=_NO_BIAS,
+    ),
+    "phi3": Architecture(
+        "phi3",
+        _RMS,
+        {**_GATE_UP, **{own: theirs for own, theirs in _PLAIN.items() if own not in _GATE_UP}},
+        (rotated_part("partial_rotary_factor"), UNUSED_WINDOW),
+        harmless=frozenset({"rope.scaling.original_context_length"}),
+        limits=_FULL_WIDTH,
+    ),
+    "smollm3": Architecture("smollm3", _RMS, _LLAMA, neighbors=True, biases=_ATTENTION_AND_MLP, limits=_NO_BIAS),
     "gptneox": Architecture(
         "gpt_neox",
         {**_ROTARY, "attention.layer_norm_epsilon": "layer_norm_eps", "rope.freq_base": "rotary_emb_base"},
         _PLAIN,
-        _gpt_neox,
-        frozenset({"use_parallel_residual"}),
+        (rotated_part("rotary_pct"), PARALLEL_BRANCHES),
         biases={"attention_bias": "attn_qkv"},
+        limits={**_UNTIED, "bias": lambda config: config.bias is True},
     ),
     "gpt2": Architecture(
         "gpt2",
@@ -193,7 +177,18 @@ ARCHITECTURES: Mapping[str, Architecture] = {
             "attention.layer_norm_epsilon": "layer_norm_epsilon",
         },
         {**_PLAIN, "position": "position_embd"},
-        handled=frozenset({"attention.head_count_kv"}),
+        harmless=frozenset({"attention.head_count_kv"}),
+    ),
+    # Granite's with windows is Llama with any layers windowed or without rotary embeddings.
+    "granite_swa": Architecture(
+        "smollm3",
+        _RMS,
+        _LLAMA,
+        (LISTED_LAYERS,),
+        neighbors=True,
+        biases=_ATTENTION_AND_MLP,
+        divides_frequencies=True,
+        has_sinks=True,
     ),
 }
-"""By general.architecture."""
+"""By general.architecture; the first that has a model is written."""

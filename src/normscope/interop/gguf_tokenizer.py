@@ -10,25 +10,29 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 from normscope.data.tokenizers.huggingface import HuggingFaceTokenizer
 from normscope.errors import WeightsError
 
-_UNKNOWN, _CONTROL, _USER_DEFINED = 2, 3, 4
-"""Kinds of tokens in tokenizer.ggml.token_type; the others are found by merging."""
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
+"""Kinds of tokens in tokenizer.ggml.token_type."""
 _LONGEST_TOKEN = 256
 _MAX_SPLITS = 2**23
 """Limit of the characters of all tokens, each of which is a possible split."""
-_SPACE = "\u2581"
+SPACE = "\u2581"
 """What stands for a space in SentencePiece."""
 
-_NUMBER = r"\p{N}"
+NUMBER = r"\p{N}"
 _LLAMA_3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
     r"|\s+(?!\S)|\s+"
 )
-_QWEN_2 = _LLAMA_3.replace(r"\p{N}{1,3}", _NUMBER)
-_GPT_2 = "GPT-2"
+_QWEN_2 = _LLAMA_3.replace(r"\p{N}{1,3}", NUMBER)
+GPT_2 = "GPT-2"
 """Stands for the regular expression that the library has built in."""
+_AFTER_CONTRACTIONS = r" ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+GPT_2_WRITTEN_OUT = tuple(
+    f"{contractions}|{_AFTER_CONTRACTIONS}" for contractions in ("'s|'t|'re|'ve|'m|'ll|'d", "'(?:[sdmt]|ll|ve|re)")
+)
 
 
-class _Splitter(NamedTuple):
+class Splitter(NamedTuple):
     """How a text is split before merging.
 
     Args:
@@ -40,13 +44,13 @@ class _Splitter(NamedTuple):
     ignores_merges: bool = False
 
 
-_SPLITTERS = {
-    **dict.fromkeys(("gpt-2", "phi-2", "olmo", "mpt", "jais"), _Splitter((_GPT_2,))),
-    **dict.fromkeys(("llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral"), _Splitter((_LLAMA_3,), True)),
-    **dict.fromkeys(("dbrx", "smaug-bpe"), _Splitter((_LLAMA_3,))),
-    **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "stablelm2", "megrez"), _Splitter((_QWEN_2,))),
-    **dict.fromkeys(("smollm", "starcoder", "refact", "command-r"), _Splitter((_NUMBER, _GPT_2))),
-    "default": _Splitter((r"[\p{P}\$\+<=>\^~\|]+", _GPT_2, r"\p{N}+", "[0-9][0-9][0-9]")),
+SPLITTERS = {
+    **dict.fromkeys(("gpt-2", "phi-2", "olmo", "mpt", "jais"), Splitter((GPT_2,))),
+    **dict.fromkeys(("llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral"), Splitter((_LLAMA_3,), True)),
+    **dict.fromkeys(("dbrx", "smaug-bpe"), Splitter((_LLAMA_3,))),
+    **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "stablelm2", "megrez"), Splitter((_QWEN_2,))),
+    **dict.fromkeys(("smollm", "starcoder", "refact", "command-r"), Splitter((NUMBER, GPT_2))),
+    "default": Splitter((r"[\p{P}\$\+<=>\^~\|]+", GPT_2, r"\p{N}+", "[0-9][0-9][0-9]")),
 }
 """By tokenizer.ggml.pre."""
 _STARTS_BY_DEFAULT = ("llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral")
@@ -92,8 +96,8 @@ def read_gguf_tokenizer(metadata: Mapping[str, Any]) -> HuggingFaceTokenizer | N
         raise WeightsError(f"unsupported metadata tokenizer.ggml.model={vocabulary.model!r:.80}: expected {known}")
     library = builders[vocabulary.model](vocabulary, ids)
     for kind, token in zip(vocabulary.token_type, vocabulary.tokens, strict=False):
-        if kind in (_CONTROL, _USER_DEFINED):
-            is_special = kind == _CONTROL
+        if kind in (CONTROL, USER_DEFINED):
+            is_special = kind == CONTROL
             added = AddedToken(token, normalized=False, special=is_special)
             (library.add_special_tokens if is_special else library.add_tokens)([added])
     _add_start(vocabulary, library)
@@ -113,10 +117,10 @@ def _add_start(vocabulary: _Vocabulary, library: tokenizers.Tokenizer) -> None:
 
 def _byte_level(vocabulary: _Vocabulary, ids: Mapping[str, int]) -> tokenizers.Tokenizer:
     """Byte-level BPE, as of GPT-2."""
-    if vocabulary.pre not in _SPLITTERS:
-        known = ", ".join(_SPLITTERS)
+    if vocabulary.pre not in SPLITTERS:
+        known = ", ".join(SPLITTERS)
         raise WeightsError(f"unsupported metadata tokenizer.ggml.pre={vocabulary.pre!r:.80}: expected one of {known}")
-    splitter = _SPLITTERS[vocabulary.pre]
+    splitter = SPLITTERS[vocabulary.pre]
     pairs = [(left, right) for left, _, right in (merge.partition(" ") for merge in vocabulary.merges)]
     merges = [(left, right) for left, right in pairs if left in ids and right in ids and left + right in ids]
     library = tokenizers.Tokenizer(models.BPE(dict(ids), merges, ignore_merges=splitter.ignores_merges))
@@ -127,10 +131,8 @@ def _byte_level(vocabulary: _Vocabulary, ids: Mapping[str, int]) -> tokenizers.T
 
 
 def _split(pattern: str) -> Any:
-    if pattern == _GPT_2:
-        return pre_tokenizers.Split(
-            Regex(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"), "isolated"
-        )
+    if pattern == GPT_2:
+        return pre_tokenizers.Split(Regex(GPT_2_WRITTEN_OUT[0]), "isolated")
     return pre_tokenizers.Split(Regex(pattern), "isolated")
 
 
@@ -138,21 +140,21 @@ def _sentencepiece(vocabulary: _Vocabulary, ids: Mapping[str, int]) -> tokenizer
     """SentencePiece's BPE, where tokens with higher scores are merged first; unknown characters become bytes."""
     if not vocabulary.scores:
         raise WeightsError("tokenizer.ggml.model=llama needs tokenizer.ggml.scores")
-    unknown = [token for kind, token in zip(vocabulary.token_type, ids, strict=False) if kind == _UNKNOWN]
+    unknown = [token for kind, token in zip(vocabulary.token_type, ids, strict=False) if kind == UNKNOWN]
     merges = [(left, right) for _, left, right in sorted(_merges(vocabulary, ids), key=lambda merge: merge[0])]
     library = tokenizers.Tokenizer(
         models.BPE(
             dict(ids), merges, unk_token=unknown[0] if unknown else None, fuse_unk=True, byte_fallback="<0x00>" in ids
         )
     )
-    replaced = decoders.Replace(_SPACE, " ")
+    replaced = decoders.Replace(SPACE, " ")
     if vocabulary.add_space_prefix:
-        library.normalizer = normalizers.Sequence([normalizers.Prepend(_SPACE), normalizers.Replace(" ", _SPACE)])
+        library.normalizer = normalizers.Sequence([normalizers.Prepend(SPACE), normalizers.Replace(" ", SPACE)])
         library.decoder = decoders.Sequence(
             [replaced, decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
         )
     else:
-        library.normalizer = normalizers.Replace(" ", _SPACE)
+        library.normalizer = normalizers.Replace(" ", SPACE)
         library.decoder = decoders.Sequence([replaced, decoders.ByteFallback(), decoders.Fuse()])
     return library
 

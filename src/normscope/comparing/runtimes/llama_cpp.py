@@ -58,6 +58,7 @@ class LlamaCppRuntime:
             raise RuntimeRefusalError(f"llama.cpp cannot load it: {self._reason}")
         self._address = urlsplit(address).netloc
         self.eos_token_id = self._end_of_text()
+        self._adds_space = self._pieces(self.encode("a")) == " a"
 
     def close(self) -> None:
         if self._process.stdin is not None:
@@ -89,10 +90,15 @@ class LlamaCppRuntime:
         return found
 
     def decode(self, tokens: Sequence[int]) -> str:
-        return str(self._post("/detokenize", tokens=list(tokens))["content"])
+        text = self._pieces(tokens)
+        # llama.cpp's detokenizer drops the space that its tokenizer puts before a text; the server joins pieces.
+        return text.removeprefix(" ") if self._adds_space else text
 
     def layers(self, tokens: Sequence[int]) -> Mapping[str, FloatArray]:
         return {}
+
+    def _pieces(self, tokens: Sequence[int]) -> str:
+        return str(self._post("/detokenize", tokens=list(tokens))["content"])
 
     def _log_probabilities(self, tokens: Sequence[int]) -> FloatArray:
         """The log-probabilities of the next token, before any sampling."""

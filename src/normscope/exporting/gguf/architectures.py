@@ -1,5 +1,6 @@
 """The architecture of llama.cpp that a model has: its metadata and tensors, by the tables that read GGUF files."""
 
+import dataclasses
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -11,31 +12,39 @@ from normscope.errors import ConfigError
 from normscope.interop.config_differences import differing_fields
 from normscope.interop.families import families
 from normscope.interop.files.lazy_tensors import LazyTensors
-from normscope.interop.gguf_architectures import ARCHITECTURES
+from normscope.interop.gguf_architectures import ARCHITECTURES, SINKS, SWITCHED_OFF
 from normscope.models.gpt import GPTConfig
 from normscope.storage.tensor_spec import TensorSpec
 
-_GELU = ("gelu", "gelu-tanh")
-ACTIVATIONS: Mapping[str, tuple[str, ...]] = {
-    "gpt2": _GELU,
-    "llama": ("swiglu",),
-    "qwen2": ("swiglu",),
-    "qwen3": ("swiglu",),
-    "olmo2": ("swiglu",),
-}
-"""The architectures that are written, and the activation that llama.cpp computes in them.
-
-Its GELU is a table of the tanh approximation in half precision, for either.
-"""
+_TANH = {"gelu": "gelu-tanh", "geglu": "geglu-tanh"}
+_BY_TENSORS = ("vocab_size", "tie_word_embeddings", "rope_scaling")
+"""Settings that a file tells by its tensors."""
+_FLOATS = ("epsilon", "softcapping", "rope.freq_base", "rope.scaling.factor")
 _ROPE_FACTORS = "rope_freqs.weight"
+
+
+def llama_cpp_config(config: GPTConfig) -> GPTConfig:
+    """The config as llama.cpp computes it: its GELU is the tanh approximation. Windows that hide nothing are left out.
+
+    >>> from normscope.models.presets import gpt2
+    >>> llama_cpp_config(gpt2(window=4096)).activation, llama_cpp_config(gpt2(window=4096)).window
+    ('gelu-tanh', None)
+    """
+    config = dataclasses.replace(config, activation=_TANH.get(config.activation, config.activation))
+    if config.window is None or config.window < config.context:
+        return config
+    if config.local_rotary_base is not None:  # windows also say which layers have another rotary base
+        return dataclasses.replace(config, window=config.context)
+    return dataclasses.replace(config, window=None, window_pattern="S")
 
 
 def architecture_of(config: GPTConfig) -> str:
     """Return the name of the architecture with models of this config; raise a ConfigError that names the fields."""
-    missing = {name: _missing(name, config) for name in ACTIVATIONS}
-    closest = min(missing, key=lambda name: len(missing[name]))
-    if missing[closest]:
-        fields = ", ".join(f"{field}={getattr(config, field)!r:.80}" for field in missing[closest])
+    missing = {name: _missing(name, config) for name in ARCHITECTURES}
+    closest = min(missing, key=lambda name: [*map(len, missing[name])])
+    differing = dict.fromkeys(field for fields in missing[closest] for field in fields)
+    if differing:
+        fields = ", ".join(f"{field}={getattr(config, field)!r:.80}" for field in differing)
         raise ConfigError(
             f"llama.cpp cannot run this model: no architecture has {fields} (closest: {closest})\n"
             f"fix: export a model of `normscope train --preset llama`, or use --to onnx"
@@ -43,37 +52,45 @@ def architecture_of(config: GPTConfig) -> str:
     return closest
 
 
-def _missing(name: str, config: GPTConfig) -> list[str]:
-    """The fields that the models of an architecture do not have."""
-    found = differing_fields(config, families()[ARCHITECTURES[name].family].closest(config))
-    if config.activation not in ACTIVATIONS[name] and "activation" not in found:
-        found = [*found, "activation"]
-    windows = [window for window in map(config.window_of, range(config.depth)) if window is not None]
-    if any(window < config.context for window in windows) and "window" not in found:
-        found = [*found, "window"]
-    return found
+def _missing(name: str, config: GPTConfig) -> tuple[list[str], list[str]]:
+    """The fields that the files of an architecture lack, by reading the metadata, and those that llama.cpp lacks."""
+    architecture = ARCHITECTURES[name]
+    family, config = families()[architecture.family], llama_cpp_config(config)
+    closest = family.closest(config)
+    written = family.write_config(closest)
+    by_tensors = {key: written[key] for key in (*_BY_TENSORS, *architecture.biases) if key in written}
+    read = family.read_config({**architecture.settings(metadata(name, closest)), **by_tensors})
+    limited = [field for field, runs in architecture.limits.items() if not runs(config)]
+    if config.rotary_scaling is not None and config.rotary_scaling.kind != "linear":
+        limited += ["rotary_scaling"] * (not architecture.divides_frequencies)
+    return differing_fields(config, llama_cpp_config(read)), limited
 
 
 def metadata(name: str, config: GPTConfig) -> dict[str, Any]:
     """The metadata of a model, by the keys after the name of the architecture."""
-    settings = families()[ARCHITECTURES[name].family].write_config(config)
-    rope = settings.get("rope_scaling") or settings.get("rope_parameters") or {}
-    found = {key: settings.get(setting) for key, setting in ARCHITECTURES[name].names.items()}
+    architecture = ARCHITECTURES[name]
+    settings = families()[architecture.family].write_config(config)
+    found = {key: settings.get(setting) for key, setting in architecture.names.items()}
     found["vocab_size"] = config.vocab_size
     if config.positions == "rotary":
-        head_dim = config.head_sizes[2]
-        sizes = ("attention.key_length", "attention.value_length", "rope.dimension_count")
-        found |= {**dict.fromkeys(sizes, head_dim), "rope.freq_base": float(config.rotary_base)}
+        sizes = ("attention.key_length", "attention.value_length") if "attention.key_length" in found else ()
+        found |= dict.fromkeys((*sizes, "rope.dimension_count"), config.head_sizes[2])
+        rope = settings.get("rope_scaling") or {}
         if rope.get("rope_type") == "linear":
-            found |= {"rope.scaling.type": "linear", "rope.scaling.factor": float(rope["factor"])}
-    return {key: value for key, value in found.items() if value is not None}
+            found |= {"rope.scaling.type": "linear", "rope.scaling.factor": rope["factor"]}
+    for extra in architecture.extras:
+        found |= extra.write(config)
+    return {
+        key: float(value) if any(part in key for part in _FLOATS) else value
+        for key, value in found.items()
+        if value is not None
+    }
 
 
 def tensors(name: str, config: GPTConfig, ours: Mapping[str, Tensor]) -> LazyTensors:
     """The tensors of a GGUF file, each made when it is looked up."""
     theirs = ARCHITECTURES[name].weight_table.to_theirs(config, ours)
-    factors = _rope_factors(config)
-    extra = {} if factors is None else {_ROPE_FACTORS: factors}
+    extra = _extra_tensors(name, config)
 
     def read(key: str) -> Tensor:
         return extra[key] if key in extra else arrange(name, key, theirs[key], config)
@@ -89,10 +106,13 @@ def arrange(name: str, key: str, tensor: Tensor, config: GPTConfig) -> Tensor:
     return rows.reshape(tensor.shape)
 
 
-def _rope_factors(config: GPTConfig) -> Tensor | None:
-    """What llama.cpp divides the rotary frequencies of Llama 3.1 by."""
+def _extra_tensors(name: str, config: GPTConfig) -> dict[str, Tensor]:
+    """Tensors that are no weights: what Llama 3.1's rotary frequencies are divided by, and sinks switched off."""
+    found = {}
     scaling, half = config.rotary_scaling, config.head_sizes[2] // 2
-    if config.positions != "rotary" or scaling is None or scaling.kind != "llama3":
-        return None
-    speed = config.rotary_base ** (-torch.arange(half, dtype=torch.float64) / half)
-    return (speed / scaling.scale(speed)).float()
+    if config.positions == "rotary" and scaling is not None and scaling.kind == "llama3":
+        speed = config.rotary_base ** (-torch.arange(half, dtype=torch.float64) / half)
+        found[_ROPE_FACTORS] = (speed / scaling.scale(speed)).float()
+    if ARCHITECTURES[name].has_sinks:
+        found |= {SINKS.format(i=i): torch.full((config.heads,), SWITCHED_OFF) for i in range(config.depth)}
+    return found

@@ -1,11 +1,9 @@
 """The model with the weights that a GGUF file has, and the arithmetic that llama.cpp does with them."""
 
-import dataclasses
-
 import torch
 from torch import Tensor
 
-from normscope.exporting.gguf.architectures import architecture_of
+from normscope.exporting.gguf.architectures import architecture_of, llama_cpp_config
 from normscope.exporting.gguf.write import import_gguf, tensor_kind
 from normscope.interop.checkpoint import model_from_weights
 from normscope.interop.files.lazy_tensors import LazyTensors
@@ -15,10 +13,8 @@ from normscope.models.gpt import GPT
 
 def llama_cpp_model(model: GPT, weights: str) -> GPT:
     """Return the model that llama.cpp runs: weights rounded to a format, and the tanh approximation of GELU."""
-    config = model.config
-    if config.activation == "gelu":
-        config = dataclasses.replace(config, activation="gelu-tanh")
-    elif weights == "f32" and all(one.dtype == torch.float32 for one in model.parameters()):
+    config = llama_cpp_config(model.config)
+    if config == model.config and weights == "f32" and all(one.dtype == torch.float32 for one in model.parameters()):
         return model
     gguf, table = import_gguf(), ARCHITECTURES[architecture_of(model.config)].weight_table
     theirs = table.to_theirs(model.config, model.state_dict())

@@ -1,6 +1,7 @@
 """Write a GGUF file, tensor by tensor."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +11,19 @@ from torch import Tensor
 
 from normscope.errors import ConfigError
 from normscope.exporting.gguf.architectures import architecture_of, metadata, tensors
-from normscope.exporting.gguf.tokenizer import GGUFTokenizer, gguf_tokenizer
+from normscope.exporting.gguf.tokenizer import check_tokenizer, gguf_tokenizer
 from normscope.exporting.model_source import ModelSource
 
 WEIGHTS = ("f16", "f32", "q8_0", "q4_0")
 _BLOCK = 32
 """Quantized formats have one scale for this many neighbors of a row."""
+_PHI_3_TOKENS = {"<s>", "</s>", "<unk>", "<|endoftext|>"}
 
 
 def check_gguf(source: ModelSource) -> None:
     """Raise a ConfigError if llama.cpp cannot run the model."""
     architecture_of(source.model.config)
-    gguf_tokenizer(source.tokenizer, source.model.config.vocab_size)
+    check_tokenizer(source.tokenizer, source.model.config.vocab_size)
 
 
 def write_gguf(source: ModelSource, weights: str, path: Path) -> None:
@@ -36,10 +38,11 @@ def write_gguf(source: ModelSource, weights: str, path: Path) -> None:
     config = source.model.config
     name = architecture_of(config)
     writer = gguf.GGUFWriter(path, name)
-    writer.add_name(source.name)
+    tokenizer = gguf_tokenizer(source.tokenizer, config.vocab_size)
+    writer.add_name(_harmless_name(source.name, tokenizer.tokens))
     writer.add_file_type(_file_type(gguf, weights))
     _add_metadata(writer, name, metadata(name, config))
-    _add_tokenizer(writer, gguf_tokenizer(source.tokenizer, config.vocab_size))
+    _add_metadata(writer, "tokenizer.ggml", tokenizer.metadata())
     if source.tokenizer.chat_template is not None:
         writer.add_chat_template(source.tokenizer.chat_template)
     theirs = tensors(name, config, source.model.state_dict())
@@ -66,23 +69,20 @@ def import_gguf() -> Any:
 
 def _add_metadata(writer: Any, name: str, values: Mapping[str, Any]) -> None:
     for key, value in values.items():
-        add = {int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}[type(value)]
+        add = {
+            int: writer.add_uint32, float: writer.add_float32, str: writer.add_string, bool: writer.add_bool,
+            list: writer.add_array,
+        }[type(value)]  # fmt: skip
         add(f"{name}.{key}", value)
 
 
-def _add_tokenizer(writer: Any, tokenizer: GGUFTokenizer) -> None:
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre(tokenizer.splitter)
-    writer.add_token_list(tokenizer.tokens)
-    writer.add_token_types(tokenizer.kinds)
-    writer.add_token_merges(tokenizer.merges)
-    # Without a token for the start, a document starts after the end of the one before, and prompts start without it, as
-    # in `normscope sample`.
-    start = tokenizer.eos if tokenizer.start is None else tokenizer.start
-    for token, add in ((start, writer.add_bos_token_id), (tokenizer.eos, writer.add_eos_token_id)):
-        if token is not None:
-            add(token)
-    writer.add_add_bos_token(tokenizer.start is not None)
+def _harmless_name(name: str, tokens: Sequence[str]) -> str:
+    """The name of the model. llama.cpp wants some tokens of all models that are called Phi-3.
+
+    >>> _harmless_name("my-phi3", ["a"]), _harmless_name("my-phi3", sorted(_PHI_3_TOKENS))
+    ('my-phi 3', 'my-phi3')
+    """
+    return name if set(tokens) >= _PHI_3_TOKENS else re.sub(r"(?i)(phi)-?(?=3)", r"\1 ", name)
 
 
 def tensor_kind(gguf: Any, name: str, shape: tuple[int, ...], weights: str) -> Any:
