@@ -64,7 +64,7 @@ def gpt_from_huggingface(settings: Settings, weights: Mapping[str, Tensor]) -> G
         raise WeightsError("expected a dict of settings and a state_dict of tensors")
     family = _family(settings)
     config = family.read_config(settings)
-    return model_from_weights(config, family.weights(config, weights), copy=True)
+    return model_from_weights(config, family.weights(config, weights).copies())
 
 
 def _family(settings: Settings) -> Family:

@@ -16,6 +16,7 @@ from normscope.data.tokenizers import Tokenizer
 from normscope.data.tokenizers.template_settings import TOKENIZER_CONFIG, template_settings
 from normscope.errors import ConfigError, FileError, WeightsError
 from normscope.interop.checkpoint import ExternalCheckpoint, build_model
+from normscope.ops.finite import is_finite
 from normscope.runs.config import Imported, RunConfig
 from normscope.runs.read_source import find_source, need_tokenizer, read_source
 from normscope.runs.run import Run, check_no_run, new_run_folder
@@ -60,7 +61,7 @@ def _check_free(folder: Path) -> None:
 
 def _check_finite(checkpoint: ExternalCheckpoint, weights: Mapping[str, Tensor]) -> None:
     for name, tensor in weights.items():
-        if not bool(tensor.isfinite().all()):
+        if not is_finite(tensor):
             raise WeightsError(
                 f"{checkpoint.path} has non-finite values in {name}\nfix: use another checkpoint of the model"
             )

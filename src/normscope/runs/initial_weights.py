@@ -13,6 +13,7 @@ from torch import Tensor
 from normscope.blocks.lora import DEFAULT_TARGETS, add_lora, freeze
 from normscope.errors import CheckpointError, WeightsError
 from normscope.models.gpt import GPT, GPTConfig
+from normscope.ops.finite import is_finite
 from normscope.runs.checksummed_folder import ChecksummedFolder, checksums, write_folder
 from normscope.runs.config import RunConfig
 from normscope.storage.json_files import StrictStruct
@@ -86,7 +87,7 @@ def check_weights(weights: Mapping[str, Tensor], config: GPTConfig) -> None:
     if wrong:
         raise WeightsError(f"the weights do not fit the model's config: {', '.join(wrong[:4])}")
     for name in weights:
-        if not bool(weights[name].isfinite().all()):
+        if not is_finite(weights[name]):
             raise WeightsError(f"the weight {name} has non-finite values\nfix: use another checkpoint")
 
 
