@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from normscope.data.tokenizers.template_settings import TOKENIZER_CONFIG, template_settings
 from normscope.exporting.model_source import ModelSource
 from normscope.interop.files.lazy_tensors import LazyTensors, tensor_specs
 from normscope.interop.files.safetensors_file import INDEX_NAME, SINGLE_NAME, safetensors_bytes
@@ -24,7 +25,7 @@ def check_safetensors(source: ModelSource) -> None:
 
 
 def write_safetensors(source: ModelSource, weights: str, folder: Path) -> None:
-    """Write model.safetensors, config.json and tokenizer.json into an empty folder.
+    """Write model.safetensors, config.json and the tokenizer into an empty folder.
 
     Args:
         source: the model.
@@ -34,6 +35,8 @@ def write_safetensors(source: ModelSource, weights: str, folder: Path) -> None:
     write_shards(folder, converted(source.model.state_dict(), weights))
     (folder / "config.json").write_text(json.dumps(config_to_json(source.model.config), indent=2) + "\n")
     (folder / "tokenizer.json").write_text(source.tokenizer.to_json(), encoding="utf-8")
+    if source.tokenizer.chat_template is not None or source.tokenizer.template_variables:
+        (folder / TOKENIZER_CONFIG).write_bytes(template_settings(source.tokenizer))
 
 
 def converted(tensors: Mapping[str, Tensor], weights: str) -> LazyTensors:

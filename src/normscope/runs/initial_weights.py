@@ -13,6 +13,7 @@ from torch import Tensor
 from normscope.blocks.lora import DEFAULT_TARGETS, add_lora, freeze
 from normscope.errors import CheckpointError, WeightsError
 from normscope.models.gpt import GPT, GPTConfig
+from normscope.interop.files.lazy_tensors import tensor_specs
 from normscope.ops.finite import is_finite
 from normscope.runs.checksummed_folder import ChecksummedFolder, checksums, write_folder
 from normscope.runs.config import RunConfig
@@ -35,10 +36,10 @@ class _State(StrictStruct):
 
 def write_initial_weights(run_folder: SafeFolder, weights: Mapping[str, Tensor]) -> str:
     """Copy weights into a run folder, in the dtypes they have; return the checksum of the copy."""
-    tensors = {name: weights[name] for name in weights}
-    state = {"dtypes": {name: str(tensor.dtype).removeprefix("torch.") for name, tensor in tensors.items()}}
+    dtypes = {name: spec.dtype for name, spec in tensor_specs(weights).items()}
+    state = {"dtypes": {name: str(dtype).removeprefix("torch.") for name, dtype in dtypes.items()}}
     folder = run_folder / FOLDER_NAME
-    write_folder(folder, {_GROUP: tensors}, state)
+    write_folder(folder, {_GROUP: weights}, state)
     return checksums(folder)[_FILE]
 
 
