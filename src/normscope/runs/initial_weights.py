@@ -12,8 +12,8 @@ from torch import Tensor
 
 from normscope.blocks.lora import DEFAULT_TARGETS, add_lora, freeze
 from normscope.errors import CheckpointError, WeightsError
-from normscope.models.gpt import GPT, GPTConfig
 from normscope.interop.files.lazy_tensors import tensor_specs
+from normscope.models.gpt import GPT, GPTConfig
 from normscope.ops.finite import is_finite
 from normscope.runs.checksummed_folder import ChecksummedFolder, checksums, write_folder
 from normscope.runs.config import RunConfig
