@@ -109,7 +109,11 @@ def made(form: str, **changes: Any) -> Any:
 def made_of(config: Any) -> Any:
     """A model of this config, with random weights."""
     model: Any = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
-    adds_one = config.model_type.startswith("gemma")
+    return with_random_weights(model, adds_one=config.model_type.startswith("gemma"))
+
+
+def with_random_weights(model: Any, *, adds_one: bool) -> Any:
+    """Give a model random weights; `adds_one` says that its gains are differences from one."""
     with torch.no_grad():
         for i, (name, parameter) in enumerate(model.named_parameters()):
             gain = "norm" in name or ".ln_" in name

@@ -103,13 +103,15 @@ def from_checkpoint(source: Source, seed: int) -> XrayTarget:
     transformers."""
     assert source.read is not None
     try:
-        model = build_model(source.read(source.path))
+        checkpoint = source.read(source.path)
+        model = build_model(checkpoint)
     except WeightsError as error:
         if source.kind != HUGGINGFACE:
             raise
         open_sharded(source.path)  # raises for damaged weights, which transformers cannot read either
         return _of_transformers(source.path, seed, error)
-    return _on_random_tokens(str(source.path), model, seed)
+    target = _on_random_tokens(str(source.path), model, seed)
+    return dataclasses.replace(target, notices=dict.fromkeys(checkpoint.notices))
 
 
 def _on_random_tokens(label: str, model: GPT, seed: int) -> XrayTarget:

@@ -17,6 +17,7 @@ from normscope.interop.families import families
 from normscope.interop.family import Family
 from normscope.interop.files.safetensors_file import open_sharded
 from normscope.interop.settings import Settings
+from normscope.interop.text_parts import TEXT_PARTS, text_model
 from normscope.models.gpt import GPT
 from normscope.storage.json_files import MIB, read_json
 
@@ -45,15 +46,16 @@ def read_huggingface(folder: str | Path) -> ExternalCheckpoint:
         )
     path = folder / "config.json"
     settings = read_json(path, dict[str, Any], fix=_FIX, error=WeightsError, max_bytes=MAX_CONFIG_BYTES)
-    theirs = open_sharded(folder)
+    name = f"Hugging Face {settings.get('model_type')}"
+    settings, theirs, notices = text_model(settings, open_sharded(folder))
     family = _family(settings)
     config = family.read_config(settings)
     weights = family.weights(config, theirs)
-    name = f"Hugging Face {family.model_type}"
     if not (folder / "tokenizer.json").exists():
-        return ExternalCheckpoint(name, folder, config, weights)
+        return ExternalCheckpoint(name, folder, config, weights, notices=notices)
     tokenizer = load_tokenizer(folder, ModelTokens(config.vocab_size, _eos_token_id(settings)))
-    return ExternalCheckpoint(name, folder, config, weights, tokenizer, tokenizer.chat_template)
+    notices = tokenizer.notices = (*notices, *tokenizer.notices)
+    return ExternalCheckpoint(name, folder, config, weights, tokenizer, tokenizer.chat_template, notices)
 
 
 def gpt_from_huggingface(settings: Settings, weights: Mapping[str, Tensor]) -> GPT:
@@ -62,6 +64,7 @@ def gpt_from_huggingface(settings: Settings, weights: Mapping[str, Tensor]) -> G
         isinstance(name, str) and isinstance(value, Tensor) for name, value in weights.items()
     ):
         raise WeightsError("expected a dict of settings and a state_dict of tensors")
+    settings, weights, _ = text_model(settings, weights)
     family = _family(settings)
     config = family.read_config(settings)
     return model_from_weights(config, family.weights(config, weights).copies())
@@ -70,7 +73,7 @@ def gpt_from_huggingface(settings: Settings, weights: Mapping[str, Tensor]) -> G
 def _family(settings: Settings) -> Family:
     kind, known = settings.get("model_type"), families()
     if not isinstance(kind, str) or kind not in known:
-        raise WeightsError(f"unsupported model_type {kind!r:.80}\nfix: use one of {', '.join(known)}")
+        raise WeightsError(f"unsupported model_type {kind!r:.80}\nfix: use one of {', '.join([*known, *TEXT_PARTS])}")
     return known[kind]
 
 

@@ -162,7 +162,13 @@ def read_peft(folder: Path) -> ExternalCheckpoint:
             f"fix: download it, and set base_model_name_or_path in {CONFIG_NAME} to its folder"
         )
     checkpoint = read_huggingface(found)
-    family = families()[checkpoint.format.rpartition(" ")[2]]
+    kind = checkpoint.format.rpartition(" ")[2]
+    if kind not in families():
+        raise WeightsError(
+            f"the adapter {folder} is for a {kind} model, of which only the text part is read\n"
+            f"fix: merge it with peft's merge_and_unload, and save the merged model with save_pretrained"
+        )
+    family = families()[kind]
     adapters = read_adapters(folder, checkpoint.config, family)
     weights = checkpoint.weights
     assert isinstance(weights, LazyTensors)

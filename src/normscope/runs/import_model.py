@@ -4,7 +4,7 @@ import hashlib
 import os
 import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,9 @@ from normscope.storage.files import make_folder, write_errors
 from normscope.training.config import TrainConfig
 
 
-def import_model(source: str | Path, out: str | Path | None = None) -> Run:
+def import_model(
+    source: str | Path, out: str | Path | None = None, *, notify: Callable[[str], None] | None = None
+) -> Run:
     """Write the checkpoint of another tool as a run folder, like `normscope import`, and return the run.
 
     The run has one checkpoint, of step 0, with weights in the dtype in which they are stored, and no training data:
@@ -33,11 +35,14 @@ def import_model(source: str | Path, out: str | Path | None = None) -> Run:
     Args:
         source: A file or folder of another tool: see docs/import.md.
         out: The run folder; by default a new folder in runs/.
+        notify: Called with each notice, such as that a part of the model is left out.
     """
     if find_source(source).kind == "run":
         raise ConfigError(f"{source} is already a run\nfix: use it as it is")
     checkpoint = read_source(source)
     tokenizer = need_tokenizer(checkpoint)
+    for notice in dict.fromkeys((*checkpoint.notices, *tokenizer.notices)) if notify else ():
+        notify(notice)
     folder = new_run_folder([checkpoint.path]) if out is None else as_path(out, "a run")
     _check_free(folder)
     weights = build_model(checkpoint).state_dict()  # in their own size: it reads one after the other
