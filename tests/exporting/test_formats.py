@@ -113,6 +113,7 @@ def test_families_of_imported_models(to: str, name: str, tmp_path: Path) -> None
     [
         ("gguf", "nanochat", "embedding_norm=True"),
         ("gguf", "llama-window", "window=9"),
+        ("gguf", "llama-yarn", "rotary_scaling="),
         ("hf", "llama-post", "wiring='post'"),
         ("nanogpt", "llama", "positions='rotary'"),
         ("onnx", "llama-batch", "norm="),
@@ -123,6 +124,7 @@ def test_what_a_format_cannot_represent_is_refused_by_the_name_of_the_field(to: 
     overrides: dict[str, dict[str, Any]] = {
         "": {},
         "window": {"window": 9},
+        "yarn": {"rotary_scaling": RotaryScaling(kind="yarn", factor=2.0)},
         "post": {"wiring": "post"},
         "batch": {"norm": "instance", "allow_future_leak": True},
     }

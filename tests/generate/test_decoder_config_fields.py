@@ -47,6 +47,7 @@ CASES: dict[str, list[Any]] = {
     "rotary_scaling": [
         RotaryScaling(kind="linear", factor=3.0),
         RotaryScaling(kind="llama3", factor=8.0, original_context=8),
+        RotaryScaling(kind="yarn", factor=4.0, original_context=8, attention_factor=1.5),
     ],
     "rotary_pattern": ["RN", "N"],
     "local_rotary_base": [50.0],

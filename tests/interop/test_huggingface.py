@@ -27,8 +27,8 @@ TOLERANCE = 3e-5
 
 HEADS = {"gpt_neox": "embed_out.weight"}
 QUICK = (
-    "gpt2", "llama-3", "mistral", "qwen2-window", "qwen3-bias", "olmo2", "gemma2", "gemma3-linear", "phi3-part",
-    "smollm3-window", "neox", "neox-sequential",
+    "gpt2", "llama-3", "llama-yarn", "mistral", "qwen2-window", "qwen3-bias", "olmo2", "gemma2", "gemma3-linear",
+    "phi3-part", "smollm3-window", "neox", "neox-sequential",
 )  # fmt: skip
 TOKENS = random_tokens(VOCABULARY, 2, 24)
 every_form = pytest.mark.parametrize(

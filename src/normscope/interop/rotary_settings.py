@@ -4,6 +4,7 @@
 this form is written, because it can be read by both.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,8 +18,16 @@ _THEIRS = {
     "low_freq_factor": "low_frequency_factor",
     "high_freq_factor": "high_frequency_factor",
     "original_max_position_embeddings": "original_context",
+    "beta_slow": "low_frequency_factor",
+    "beta_fast": "high_frequency_factor",
+    "attention_factor": "attention_factor",
 }
-_KINDS: Mapping[str, tuple[str, ...]] = {"default": (), "linear": ("factor",), "llama3": tuple(_THEIRS)}
+_KINDS: Mapping[str, tuple[str, ...]] = {
+    "default": (),
+    "linear": ("factor",),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
+    "yarn": ("factor", "original_max_position_embeddings", "beta_slow", "beta_fast", "attention_factor"),
+}
 """The kinds of scaling, and their parameters."""
 _HARMLESS = ("rope_type", "type", "rope_theta", "partial_rotary_factor", "original_max_position_embeddings")
 
@@ -99,6 +108,8 @@ def _scaling(settings: Settings, rope: Any) -> RotaryScaling | None:
     kind = rope.get("rope_type", rope.get("type", "default"))  # `type` in older files
     if not isinstance(kind, str) or kind not in _KINDS:
         raise WeightsError(f"unsupported setting rope_type={kind!r:.80}: expected one of {', '.join(_KINDS)}")
+    if kind == "yarn":
+        rope = _complete_yarn(settings, rope)
     for name, value in rope.items():
         if name not in _KINDS[kind] and name not in _HARMLESS and value is not None:
             raise WeightsError(f"unsupported setting {name}={value!r:.80} of rotary embeddings of type {kind!r}")
@@ -111,6 +122,26 @@ def _scaling(settings: Settings, rope: Any) -> RotaryScaling | None:
     if missing:
         raise WeightsError(f"the rotary embeddings of type {kind!r} have no {missing[0]!r}")
     return RotaryScaling(kind=kind, **given)  # type: ignore[arg-type]
+
+
+def _complete_yarn(settings: Settings, rope: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of "yarn" with the defaults of transformers, which depend on others."""
+    original = _first(
+        settings.get("original_max_position_embeddings"),
+        rope.get("original_max_position_embeddings"),
+        settings.get("max_position_embeddings"),
+    )
+    found = {"beta_slow": 1.0, "beta_fast": 32.0, **{name: value for name, value in rope.items() if value is not None}}
+    found["original_max_position_embeddings"] = original
+    mscales = found.pop("mscale", None), found.pop("mscale_all_dim", None)
+    if found.get("truncate") is True:
+        del found["truncate"]
+    factor = found.get("factor")
+    if "attention_factor" not in found and isinstance(factor, int | float) and factor > 0:
+        top, bottom = mscales if all(isinstance(one, int | float) and one > 0 for one in mscales) else (1.0, 0.0)
+        grown = 0.1 * math.log(max(factor, 1.0))
+        found["attention_factor"] = (top * grown + 1) / (bottom * grown + 1)
+    return found
 
 
 def _written(scaling: RotaryScaling | None) -> dict[str, Any] | None:

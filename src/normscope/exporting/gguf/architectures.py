@@ -48,6 +48,8 @@ def _missing(name: str, config: GPTConfig) -> list[str]:
     found = differing_fields(config, families()[ARCHITECTURES[name].family].closest(config))
     if config.activation not in ACTIVATIONS[name] and "activation" not in found:
         found = [*found, "activation"]
+    if config.rotary_scaling is not None and config.rotary_scaling.kind == "yarn":
+        found = [*found, "rotary_scaling"]
     windows = [window for window in map(config.window_of, range(config.depth)) if window is not None]
     if any(window < config.context for window in windows) and "window" not in found:
         found = [*found, "window"]
@@ -95,4 +97,4 @@ def _rope_factors(config: GPTConfig) -> Tensor | None:
     if config.positions != "rotary" or scaling is None or scaling.kind != "llama3":
         return None
     speed = config.rotary_base ** (-torch.arange(half, dtype=torch.float64) / half)
-    return (speed / scaling.scale(speed)).float()
+    return (speed / scaling.scale(speed, config.rotary_base)).float()
