@@ -16,6 +16,7 @@ from normscope.interop.checkpoint import ExternalCheckpoint, model_from_weights
 from normscope.interop.families import families
 from normscope.interop.family import Family
 from normscope.interop.files.safetensors_file import open_sharded
+from normscope.interop.older_tokenizers import read_older_tokenizer
 from normscope.interop.settings import Settings
 from normscope.interop.text_parts import TEXT_PARTS, text_model
 from normscope.models.gpt import GPT
@@ -51,9 +52,11 @@ def read_huggingface(folder: str | Path) -> ExternalCheckpoint:
     family = _family(settings)
     config = family.read_config(settings)
     weights = family.weights(config, theirs)
-    if not (folder / "tokenizer.json").exists():
+    tokens = ModelTokens(config.vocab_size, _eos_token_id(settings))
+    has_json = (folder / "tokenizer.json").exists()
+    tokenizer = load_tokenizer(folder, tokens) if has_json else read_older_tokenizer(folder, family.model_type, tokens)
+    if tokenizer is None:
         return ExternalCheckpoint(name, folder, config, weights, notices=notices)
-    tokenizer = load_tokenizer(folder, ModelTokens(config.vocab_size, _eos_token_id(settings)))
     notices = tokenizer.notices = (*notices, *tokenizer.notices)
     return ExternalCheckpoint(name, folder, config, weights, tokenizer, tokenizer.chat_template, notices)
 

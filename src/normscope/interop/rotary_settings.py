@@ -29,7 +29,10 @@ _KINDS: Mapping[str, tuple[str, ...]] = {
     "yarn": ("factor", "original_max_position_embeddings", "beta_slow", "beta_fast", "attention_factor"),
 }
 """The kinds of scaling, and their parameters."""
-_HARMLESS = ("rope_type", "type", "rope_theta", "partial_rotary_factor", "original_max_position_embeddings")
+_HARMLESS = (
+    "rope_type", "type", "rope_theta", "partial_rotary_factor", "original_max_position_embeddings",
+    "finetuned",  # in files of 2023
+)  # fmt: skip
 
 
 def rotary(
@@ -53,7 +56,16 @@ def rotary(
     """
     local_name = "rope_local_base_freq"
     local = () if local_base is None else (local_name,)
-    names = ("rope_parameters", "rope_scaling", base_name, part_name, "original_max_position_embeddings", *local)
+    usual = ("rope_theta", "partial_rotary_factor")
+    names = (
+        "rope_parameters",
+        "rope_scaling",
+        base_name,
+        part_name,
+        "original_max_position_embeddings",
+        *usual,
+        *local,
+    )
 
     def read(settings: Settings) -> dict[str, Any]:
         rope = _parameters(settings)
@@ -67,6 +79,9 @@ def rotary(
         found["rotary_base"] = _first(rope.get("rope_theta"), settings.get(base_name), base)
         found["rotary_scaling"] = _scaling(settings, rope)
         fraction = _first(rope.get("partial_rotary_factor"), settings.get(part_name), part)
+        for name, value in zip(usual, (found["rotary_base"], fraction), strict=True):
+            if name not in (base_name, part_name) and _first(settings.get(name), value) != value:
+                raise WeightsError(f"unsupported setting {name}={settings[name]!r:.80}: expected {value!r:.80}")
         if partial:
             found["rotary_dim"] = _rotary_dim(settings, fraction)
         elif fraction != 1:
