@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-import transformers
+from transformers.models.gemma3 import configuration_gemma3, modeling_gemma3
 
 import normscope
 from normscope.cli import main
@@ -41,10 +41,10 @@ GEMMA_3_4B = {
 def gemma3(vocab_size: int = VOCABULARY, **changes: Any) -> Any:
     """A small Gemma 3 that takes images."""
     text = {**GEMMA, "vocab_size": vocab_size, "num_hidden_layers": 7, "query_pre_attn_scalar": 7, "pad_token_id": 0}
-    config = transformers.Gemma3Config(
+    config = configuration_gemma3.Gemma3Config(
         text_config=text, vision_config=VISION, mm_tokens_per_image=4, image_token_index=VOCABULARY - 1, **changes
     )
-    model = transformers.Gemma3ForConditionalGeneration(config)  # type: ignore[no-untyped-call]
+    model = modeling_gemma3.Gemma3ForConditionalGeneration(config)
     return with_random_weights(model, adds_one=True)
 
 
@@ -66,7 +66,7 @@ def test_logits_match(tied: bool, tmp_path: Path) -> None:
 
 def test_settings_that_text_config_lacks_have_the_defaults_of_transformers() -> None:
     settings = text_model(GEMMA_3_4B, {}).settings
-    whole = transformers.Gemma3Config.from_dict(GEMMA_3_4B).text_config.to_dict()
+    whole = configuration_gemma3.Gemma3Config.from_dict(GEMMA_3_4B).text_config.to_dict()
     ours, theirs = (families()["gemma3_text"].read_config(each) for each in (settings, whole))
     assert differing_fields(ours, theirs) == []
     assert (ours.heads, ours.kv_heads, ours.head_dim, ours.vocab_size) == (8, 4, 256, 262208)

@@ -46,7 +46,7 @@ def read_huggingface(folder: str | Path) -> ExternalCheckpoint:
             f"fix: hf download NAME --local-dir {folder}, or save_pretrained({str(folder)!r}) with transformers"
         )
     path = folder / "config.json"
-    settings = read_json(path, dict[str, Any], fix=_FIX, error=WeightsError, max_bytes=MAX_CONFIG_BYTES)
+    settings: Settings = read_json(path, dict[str, Any], fix=_FIX, error=WeightsError, max_bytes=MAX_CONFIG_BYTES)
     name = f"Hugging Face {settings.get('model_type')}"
     settings, theirs, notices = text_model(settings, open_sharded(folder))
     family = _family(settings)

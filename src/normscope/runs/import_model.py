@@ -25,7 +25,7 @@ from normscope.training.config import TrainConfig
 
 
 def import_model(
-    source: str | Path, out: str | Path | None = None, *, notify: Callable[[str], None] | None = None
+    source: str | Path, out: str | Path | None = None, *, notify: Callable[[str], None] = lambda notice: None
 ) -> Run:
     """Write the checkpoint of another tool as a run folder, like `normscope import`, and return the run.
 
@@ -41,7 +41,7 @@ def import_model(
         raise ConfigError(f"{source} is already a run\nfix: use it as it is")
     checkpoint = read_source(source)
     tokenizer = need_tokenizer(checkpoint)
-    for notice in dict.fromkeys((*checkpoint.notices, *tokenizer.notices)) if notify else ():
+    for notice in dict.fromkeys((*checkpoint.notices, *tokenizer.notices)):
         notify(notice)
     folder = new_run_folder([checkpoint.path]) if out is None else as_path(out, "a run")
     _check_free(folder)

@@ -60,7 +60,7 @@ class TensorFile:
         data = torch.empty(spec.nbytes, dtype=torch.uint8)
         with reraise_as(WeightsError, self.fix), os_errors(f"cannot read {self.path}"):
             self._file.seek(offset)
-            count = self._file.readinto(data.numpy())
+            count = self._file.readinto(data.numpy().data)
         if count != spec.nbytes:
             raise self._changed()
         return _viewed(data, spec)
