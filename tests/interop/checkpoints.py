@@ -91,6 +91,15 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "phi3": ("Phi3", GROUPED),
     "phi3-window": ("Phi3", {**SIZES, "sliding_window": 5}),
     "phi3-part": ("Phi3", {**SIZES, "rope_parameters": {"partial_rotary_factor": 0.75}, "num_attention_heads": 3}),
+    "phi3-longrope": (
+        "Phi3",
+        {
+            **SIZES, "max_position_embeddings": 4 * CONTEXT, "original_max_position_embeddings": CONTEXT,
+            "rope_parameters": {
+                "rope_type": "longrope", "short_factor": [1.0, 1.2, 1.5, 2.5], "long_factor": [1.0, 2.0, 3.0, 4.0],
+            },
+        },
+    ),
     "smollm3": ("SmolLM3", {**GROUPED, "no_rope_layer_interval": 2}),
     "smollm3-window": (
         "SmolLM3",

@@ -72,7 +72,8 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
         "qwen2", {"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "truncate": False}}, "setting truncate=False",
     ),
     "dynamic": ("llama", {"rope_scaling": {"type": "dynamic", "factor": 4.0}}, "setting rope_type='dynamic'"),
-    "longrope": ("phi3", {"rope_scaling": {"type": "longrope", "short_factor": [1]}}, "setting rope_type='longrope'"),
+    "longrope": ("phi3", {"rope_scaling": {"type": "su", "long_factor": [1]}}, "'longrope' have no 'short_factor'"),
+    "linear-phi3": ("phi3", {"rope_scaling": {"type": "linear", "factor": 2.0}}, "setting rope_type='linear'"),
     "linear-without-factor": ("llama", {"rope_parameters": {"rope_type": "linear"}}, "'linear' have no 'factor'"),
     "llama3-without-low": (
         "llama", {"rope_parameters": {"rope_type": "llama3", "factor": 8.0}}, "'llama3' have no 'high_freq_factor'",

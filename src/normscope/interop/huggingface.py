@@ -51,6 +51,9 @@ def read_huggingface(folder: str | Path) -> ExternalCheckpoint:
     settings, theirs, notices = text_model(settings, open_sharded(folder))
     family = _family(settings)
     config = family.read_config(settings)
+    if is_integer(longest := settings.get("max_position_embeddings"), least=config.context + 1):
+        beyond = "longer texts have other rotary frequencies (LongRoPE), which are left out"
+        notices = (*notices, f"the context is {config.context:,} tokens instead of {longest:,}: {beyond}")
     weights = family.weights(config, theirs)
     tokens = ModelTokens(config.vocab_size, _eos_token_id(settings))
     has_json = (folder / "tokenizer.json").exists()

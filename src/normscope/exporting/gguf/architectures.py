@@ -48,7 +48,7 @@ def _missing(name: str, config: GPTConfig) -> list[str]:
     found = differing_fields(config, families()[ARCHITECTURES[name].family].closest(config))
     if config.activation not in ACTIVATIONS[name] and "activation" not in found:
         found = [*found, "activation"]
-    if config.rotary_scaling is not None and config.rotary_scaling.kind == "yarn":
+    if config.rotary_scaling is not None and config.rotary_scaling.kind in ("yarn", "longrope"):
         found = [*found, "rotary_scaling"]
     windows = [window for window in map(config.window_of, range(config.depth)) if window is not None]
     if any(window < config.context for window in windows) and "window" not in found:
