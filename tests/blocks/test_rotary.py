@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from normscope.blocks.rotary import Rotary
+from normscope.blocks.rotary_scaling import RotaryScaling
 from normscope.errors import ArgumentTypeError, ConfigError, DtypeError, NormscopeError, ShapeError
 from tests.support import every_refusal, randn
 
@@ -105,6 +106,24 @@ def turn(*shape: int, start: Any = 0) -> Any:
     ("context", ConfigError, "context=0 must be", lambda: Rotary(4, 0)),
     ("base", ConfigError, r"rotary_base=-1\.0 must be", lambda: Rotary(4, 8, -1.0)),
     ("base-text", ConfigError, "rotary_base='a' must be", lambda: Rotary(4, 8, "a")),  # type: ignore[arg-type]
+    (
+        "base-yarn",
+        ConfigError,
+        "needs a base above 1, but got 0.5",
+        lambda: Rotary(4, 8, 0.5, scaling=RotaryScaling(kind="yarn", factor=2.0)),
+    ),
+    (
+        "divisors",
+        ConfigError,
+        "has 1 divisors for 2 frequencies",
+        lambda: Rotary(4, 8, scaling=RotaryScaling(kind="longrope", factor=1.0, divisors=(2.0,))),
+    ),
+    (
+        "divisors-list",
+        ConfigError,
+        r"divisors=\[2.0\] must be a tuple",
+        lambda: RotaryScaling(kind="longrope", factor=1.0, divisors=[2.0]),  # type: ignore[arg-type]
+    ),
     ("beyond", ShapeError, "position 8 is out of range: expected 0 to 7", turn(1, 9, 1, 4)),
     ("beyond-later", ShapeError, "position 8 is out of range", turn(1, 2, 1, 4, start=7)),
     ("before", ShapeError, "position -1 is out of range", turn(1, 2, 1, 4, start=-1)),

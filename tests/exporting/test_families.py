@@ -25,9 +25,9 @@ FAST = ["gemma3-linear", "olmo2-bias", "smollm3-window"]
 PAGE_LACKS = {
     "attention_cap": ["gemma2", "gemma2-bias"],
     "attention_scale": ["gemma2-no-caps", "gemma3", "gemma3-linear"],
-    "rotary_dim": ["phi3-part", "neox", "neox-sequential", "neox-half-rotary"],
+    "rotary_dim": ["phi3-part", "neox", "neox-sequential", "neox-yarn", "neox-half-rotary"],
     "rotary_pattern": ["smollm3", "smollm3-window"],
-    "rotary_scaling": ["llama-3", "llama-linear", "neox-all-rotary"],
+    "rotary_scaling": ["llama-3", "llama-linear", "llama-yarn", "qwen2-yarn", "neox-all-rotary", "phi3-longrope"],
     "window_pattern": ["qwen2-window", "qwen3-window"],
     "wiring": ["olmo2", "olmo2-bias"],
 }

@@ -10,10 +10,11 @@ import torch
 from normscope.blocks.rotary_scaling import RotaryScaling
 from normscope.comparing.runtimes import RuntimeMissingError
 from normscope.errors import ConfigError, FileError
+from normscope.exporting import safetensors_folder
 from normscope.exporting.export import FORMATS, MARKER, Exported, ExportError, export_source
 from normscope.exporting.gguf.architectures import architecture_of
 from normscope.exporting.model_source import ModelSource
-from normscope.exporting.safetensors_folder import write_shards
+from normscope.exporting.safetensors_folder import converted, write_shards
 from tests.exporting.models import small_source
 
 NEEDS = {"gguf": "xllamacpp", "onnx": "onnxruntime", "hf": "transformers"}
@@ -112,6 +113,7 @@ def test_families_of_imported_models(to: str, name: str, tmp_path: Path) -> None
     [
         ("gguf", "nanochat", "embedding_norm=True"),
         ("gguf", "gpt2-window", "window=9"),
+        ("gguf", "llama-yarn", "rotary_scaling="),
         ("hf", "llama-post", "wiring='post'"),
         ("nanogpt", "llama", "positions='rotary'"),
         ("onnx", "llama-batch", "norm="),
@@ -122,6 +124,7 @@ def test_what_a_format_cannot_represent_is_refused_by_the_name_of_the_field(to: 
     overrides: dict[str, dict[str, Any]] = {
         "": {},
         "window": {"window": 9},
+        "yarn": {"rotary_scaling": RotaryScaling(kind="yarn", factor=2.0)},
         "post": {"wiring": "post"},
         "batch": {"norm": "instance", "allow_future_leak": True},
     }
@@ -141,9 +144,7 @@ def test_a_failed_proof_leaves_the_files_under_another_name(tmp_path: Path, monk
     path = tmp_path / "small-safetensors"
     export_source(source, "safetensors", path, "stored", "require")
     before = (path / "model.safetensors").read_bytes()
-    monkeypatch.setattr(
-        "normscope.exporting.safetensors_folder.in_dtype", lambda tensor, weights: tensor.detach().half()
-    )
+    monkeypatch.setattr(safetensors_folder, "converted", lambda tensors, weights: converted(tensors, "float16"))
     with pytest.raises(ExportError, match=r"small-safetensors\.failed") as caught:
         export_source(source, "safetensors", path, "stored", "require")
     assert not caught.value.proof.succeeded
@@ -156,7 +157,7 @@ def test_large_weights_are_written_in_several_files(tmp_path: Path) -> None:
     from safetensors.torch import load_file
 
     tensors = {f"t{i}": torch.full((8,), float(i)) for i in range(5)}
-    write_shards(tmp_path, tensors.items(), max_bytes=64)
+    write_shards(tmp_path, tensors, max_bytes=64)
     index = json.loads((tmp_path / "model.safetensors.index.json").read_text())
     assert index["metadata"]["total_size"] == 160
     assert sorted(set(index["weight_map"].values())) == [f"model-0000{i}-of-00003.safetensors" for i in (1, 2, 3)]

@@ -87,7 +87,7 @@ def drop_head_of_folder(patch: Patch) -> None:
     patch.setattr(
         huggingface_write,
         "write_shards",
-        lambda folder, tensors: right(folder, (one for one in tensors if one[0] != "lm_head.weight")),
+        lambda folder, tensors: right(folder, {name: tensors[name] for name in tensors if name != "lm_head.weight"}),
     )
 
 

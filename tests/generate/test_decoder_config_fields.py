@@ -47,6 +47,8 @@ CASES: dict[str, list[Any]] = {
     "rotary_scaling": [
         RotaryScaling(kind="linear", factor=3.0),
         RotaryScaling(kind="llama3", factor=8.0, original_context=8),
+        RotaryScaling(kind="longrope", factor=1.0, divisors=(1.0, 2.0, 3.0)),
+        RotaryScaling(kind="yarn", factor=4.0, original_context=8, attention_factor=1.5),
     ],
     "rotary_pattern": ["RN", "N"],
     "local_rotary_base": [50.0],

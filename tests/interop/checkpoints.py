@@ -28,6 +28,7 @@ LLAMA3 = {
     "original_max_position_embeddings": 16,
 }  # fmt: skip
 LINEAR = {"rope_type": "linear", "rope_theta": 500.0, "factor": 4.0}
+YARN = {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "original_max_position_embeddings": 16}
 S, L = "sliding_attention", "full_attention"
 
 FORMS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -47,6 +48,7 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama-large-eps": ("Llama", {**SIZES, "rms_norm_eps": 0.1}),
     "llama-3": ("Llama", {**GROUPED, "rope_parameters": LLAMA3}),
     "llama-linear": ("Llama", {**SIZES, "rope_parameters": LINEAR}),
+    "llama-yarn": ("Llama", {**GROUPED, "rope_parameters": YARN, "head_dim": 16}),
     "llama-attention-bias": ("Llama", {**GROUPED, "attention_bias": True}),
     "llama-mlp-bias": ("Llama", {**SIZES, "mlp_bias": True}),
     "llama-biases": ("Llama", {**SIZES, "attention_bias": True, "mlp_bias": True}),
@@ -58,6 +60,13 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
         "Qwen2", {**GROUPED, "use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1}
     ),
     "qwen2-tied": ("Qwen2", {**GROUPED, "tie_word_embeddings": True, "rope_parameters": {"rope_theta": 1e6}}),
+    "qwen2-yarn": (
+        "Qwen2",
+        {
+            **GROUPED,
+            "rope_parameters": {**YARN, "beta_fast": 4, "beta_slow": 0.5, "mscale": 1.0, "mscale_all_dim": 0.8},
+        },
+    ),
     "qwen3": ("Qwen3", {**GROUPED, "head_dim": 16}),
     "qwen3-bias": ("Qwen3", {**GROUPED, "head_dim": 16, "attention_bias": True}),
     "qwen3-window": (
@@ -82,6 +91,15 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "phi3": ("Phi3", GROUPED),
     "phi3-window": ("Phi3", {**SIZES, "sliding_window": 5}),
     "phi3-part": ("Phi3", {**SIZES, "rope_parameters": {"partial_rotary_factor": 0.75}, "num_attention_heads": 3}),
+    "phi3-longrope": (
+        "Phi3",
+        {
+            **SIZES, "max_position_embeddings": 4 * CONTEXT, "original_max_position_embeddings": CONTEXT,
+            "rope_parameters": {
+                "rope_type": "longrope", "short_factor": [1.0, 1.2, 1.5, 2.5], "long_factor": [1.0, 2.0, 3.0, 4.0],
+            },
+        },
+    ),
     "smollm3": ("SmolLM3", {**GROUPED, "no_rope_layer_interval": 2}),
     "smollm3-window": (
         "SmolLM3",
@@ -96,6 +114,7 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
         "GPTNeoX",
         {**SIZES, "rope_parameters": {"partial_rotary_factor": 1.0, **LINEAR}, "tie_word_embeddings": True},
     ),
+    "neox-yarn": ("GPTNeoX", {**SIZES, "rope_parameters": {**YARN, "partial_rotary_factor": 0.5, "beta_fast": 2}}),
     "neox-half-rotary": ("GPTNeoX", {**SIZES, "rope_parameters": {"partial_rotary_factor": 0.5}}),
 }  # fmt: skip
 
@@ -109,7 +128,11 @@ def made(form: str, **changes: Any) -> Any:
 def made_of(config: Any) -> Any:
     """A model of this config, with random weights."""
     model: Any = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
-    adds_one = config.model_type.startswith("gemma")
+    return with_random_weights(model, adds_one=config.model_type.startswith("gemma"))
+
+
+def with_random_weights(model: Any, *, adds_one: bool) -> Any:
+    """Give a model random weights; `adds_one` says that its gains are differences from one."""
     with torch.no_grad():
         for i, (name, parameter) in enumerate(model.named_parameters()):
             gain = "norm" in name or ".ln_" in name

@@ -67,9 +67,13 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "layer-types-of-mistral": ("mistral", {"layer_types": ["sliding_attention"] * 3}, "setting layer_types="),
     "activation": ("qwen2", {"hidden_act": "gelu_10"}, "setting hidden_act='gelu_10': expected one of silu"),
     "activation-gemma": ("gemma2", {"hidden_activation": "xielu"}, "setting hidden_activation='xielu'"),
-    "yarn": ("qwen2", {"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}, "setting rope_type='yarn'"),
+    "yarn-without-factor": ("qwen2", {"rope_parameters": {"rope_type": "yarn"}}, "'yarn' have no 'attention_factor'"),
+    "yarn-between-indices": (
+        "qwen2", {"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "truncate": False}}, "setting truncate=False",
+    ),
     "dynamic": ("llama", {"rope_scaling": {"type": "dynamic", "factor": 4.0}}, "setting rope_type='dynamic'"),
-    "longrope": ("phi3", {"rope_scaling": {"type": "longrope", "short_factor": [1]}}, "setting rope_type='longrope'"),
+    "longrope": ("phi3", {"rope_scaling": {"type": "su", "long_factor": [1]}}, "'longrope' have no 'short_factor'"),
+    "linear-phi3": ("phi3", {"rope_scaling": {"type": "linear", "factor": 2.0}}, "setting rope_type='linear'"),
     "linear-without-factor": ("llama", {"rope_parameters": {"rope_type": "linear"}}, "'linear' have no 'factor'"),
     "llama3-without-low": (
         "llama", {"rope_parameters": {"rope_type": "llama3", "factor": 8.0}}, "'llama3' have no 'high_freq_factor'",

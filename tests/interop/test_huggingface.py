@@ -19,7 +19,7 @@ from normscope.interop.families import families
 from normscope.interop.huggingface import gpt_from_huggingface, read_huggingface
 from normscope.models.gpt import GPT
 from normscope.storage.tensor_spec import TensorSpec
-from tests.interop.checkpoints import FORMS, VOCABULARY, made, stored
+from tests.interop.checkpoints import CONTEXT, FORMS, VOCABULARY, made, stored
 from tests.support import random_tokens
 
 TOLERANCE = 3e-5
@@ -27,8 +27,8 @@ TOLERANCE = 3e-5
 
 HEADS = {"gpt_neox": "embed_out.weight"}
 QUICK = (
-    "gpt2", "llama-3", "mistral", "qwen2-window", "qwen3-bias", "olmo2", "gemma2", "gemma3-linear", "phi3-part",
-    "smollm3-window", "neox", "neox-sequential",
+    "gpt2", "llama-3", "llama-yarn", "mistral", "qwen2-window", "qwen3-bias", "olmo2", "gemma2", "gemma3-linear",
+    "phi3-part", "smollm3-window", "neox", "neox-sequential",
 )  # fmt: skip
 TOKENS = random_tokens(VOCABULARY, 2, 24)
 every_form = pytest.mark.parametrize(
@@ -119,6 +119,14 @@ def test_a_saved_model_is_loaded_from_its_folder(form: str, tmp_path: Path) -> N
         close(
             build_model(read_huggingface(str(tmp_path) if form == "gpt2" else tmp_path))(TOKENS), theirs(TOKENS).logits
         )
+
+
+def test_longrope_is_read_up_to_the_original_context(tmp_path: Path) -> None:
+    """Beyond it, transformers takes other frequencies."""
+    made("phi3-longrope").save_pretrained(tmp_path)
+    found = read_huggingface(tmp_path)
+    assert found.config.context == CONTEXT
+    assert f"the context is {CONTEXT} tokens instead of {4 * CONTEXT}: longer texts have other" in found.notices[0]
 
 
 @pytest.mark.parametrize("form", ["gpt2", "llama"])

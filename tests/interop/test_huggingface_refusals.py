@@ -92,8 +92,8 @@ JOINED, JOINED_BIAS = "transformer.h.0.attn.c_attn.weight", "transformer.h.0.att
     (
         "rope",
         WeightsError,
-        "rope_type=.yarn.",
-        settings("llama", rope_parameters={"rope_type": "yarn", "factor": 2.0}),
+        "rope_type=.dynamic.",
+        settings("llama", rope_parameters={"rope_type": "dynamic", "factor": 2.0}),
     ),
     (
         "rope-older",

@@ -22,7 +22,7 @@ from normscope.ops.rotary import apply_rotary
 class Rotary(BaseModule):
     r"""Rotary position embedding: rotates pairs of features by position * base^(-i/half).
 
-    The dot product of a rotated query and key depends on their distance only.
+    The dot product of a rotated query and key depends on their distance only. A `scaling` may multiply them as well.
 
     Formula:
         (a, b) -> (a cos t - b sin t, a sin t + b cos t)      a: first half of the head, b: second half
@@ -87,12 +87,15 @@ class Rotary(BaseModule):
         half = self.rotary_dim // 2
         # In float64 on the CPU, whatever the device: at position 100,000 float32 loses two digits of the angle.
         speed = self.base ** (-torch.arange(half, dtype=torch.float64, device="cpu") / half)
-        speed = speed if self.scaling is None else self.scaling.scale(speed)
+        speed = speed if self.scaling is None else self.scaling.scale(speed, self.base)
         speed = F.pad(speed, (0, (self.head_dim - self.rotary_dim) // 2))  # the other pairs are rotated by zero
         place = torch.arange(self.context, dtype=torch.float64, device="cpu")
         angle = place[:, None, None] * speed  # position, 1 (heads), half
         self.cos.copy_(angle.cos())
         self.sin.copy_(angle.sin())
+        if self.scaling is not None:
+            self.cos[..., :half] *= self.scaling.attention_factor
+            self.sin[..., :half] *= self.scaling.attention_factor
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Follow `Module.to(...)`, but recompute the tables rather than rounding them to a lower precision."""

@@ -28,10 +28,8 @@ def main(arguments: Sequence[str]) -> None:
     command = read_arguments(Import, "import", arguments)
     from normscope.runs.import_model import import_model
 
-    run = import_model(command.source, command.out)
+    run = import_model(command.source, command.out, notify=lambda notice: print(f"note: {notice}", file=sys.stderr))
     imported = run.config.imported
     assert imported is not None
     size = f"{run.config.model.parameter_count() / 1e6:,.1f} million parameters"
-    for notice in run.tokenizer().notices:
-        print(f"note: {notice}", file=sys.stderr)
     print(f"wrote {run.folder} ({imported.format}, {size})")

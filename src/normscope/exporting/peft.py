@@ -13,6 +13,7 @@ from normscope.interop.checkpoint import model_from_weights
 from normscope.interop.families import families
 from normscope.interop.family import Family
 from normscope.interop.peft import write_peft
+from normscope.interop.text_parts import TEXT_PARTS
 from normscope.models.gpt import GPT
 
 
@@ -21,6 +22,12 @@ def check_peft(source: ModelSource) -> None:
     if source.adapted is None:
         raise ConfigError(
             f"{source.name} has no LoRA adapters\nfix: --to hf for all weights, or train with --lora RANK"
+        )
+    kind = source.base_format.rpartition("Hugging Face ")[2]
+    if kind in TEXT_PARTS:
+        raise ConfigError(
+            f"{source.name} was trained on the text part of a {kind} model, whose layers have other names in peft\n"
+            f"fix: --to hf for all weights"
         )
     check_huggingface(source)
 

@@ -3,8 +3,6 @@
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-
 from normscope.comparing.runtime import Runtime
 from normscope.comparing.runtimes.llama_cpp import LlamaCppRuntime
 from normscope.comparing.runtimes.nanogpt_runtime import NanoGPTRuntime
@@ -22,7 +20,7 @@ from normscope.exporting.model_source import ModelSource
 from normscope.exporting.onnx.model_graph import embedding_scale
 from normscope.exporting.peft import open_adapter
 from normscope.exporting.proof import ProofPlan
-from normscope.exporting.safetensors_folder import DTYPES, in_dtype
+from normscope.exporting.safetensors_folder import DTYPES, converted
 from normscope.generate.decoder import pack
 from normscope.interop.checkpoint import model_from_weights
 from normscope.interop.families import family_of
@@ -72,8 +70,7 @@ def _converted(model: GPT, weights: str) -> GPT:
     """The model with weights of another dtype."""
     if _is_in(model, weights):
         return model
-    converted = {name: in_dtype(tensor, weights).to(torch.float32) for name, tensor in model.state_dict().items()}
-    return model_from_weights(model.config, converted)
+    return model_from_weights(model.config, converted(converted(model.state_dict(), weights), "float32"))
 
 
 def _huggingface_model(model: GPT, weights: str) -> GPT:

@@ -1,15 +1,18 @@
 """safetensors: the weights by our names, the config, and the tokenizer, for programs of one's own."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from normscope.errors import FileError
+from normscope.data.tokenizers.template_settings import TOKENIZER_CONFIG, template_settings
 from normscope.exporting.model_source import ModelSource
+from normscope.interop.files.lazy_tensors import LazyTensors, tensor_specs
+from normscope.interop.files.safetensors_file import INDEX_NAME, SINGLE_NAME, safetensors_bytes
 from normscope.models.config_json import config_to_json
+from normscope.storage.tensor_spec import TensorSpec
 
 MAX_SHARD_BYTES = 5 * 10**9
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -22,58 +25,47 @@ def check_safetensors(source: ModelSource) -> None:
 
 
 def write_safetensors(source: ModelSource, weights: str, folder: Path) -> None:
-    """Write model.safetensors, config.json and tokenizer.json into an empty folder.
+    """Write model.safetensors, config.json and the tokenizer into an empty folder.
 
     Args:
         source: the model.
         weights: "stored" for the dtype that the model has, or a dtype.
         folder: the folder.
     """
-    state = source.model.state_dict()
-    write_shards(folder, ((name, in_dtype(tensor, weights)) for name, tensor in state.items()))
+    write_shards(folder, converted(source.model.state_dict(), weights))
     (folder / "config.json").write_text(json.dumps(config_to_json(source.model.config), indent=2) + "\n")
     (folder / "tokenizer.json").write_text(source.tokenizer.to_json(), encoding="utf-8")
+    if source.tokenizer.chat_template is not None or source.tokenizer.template_variables:
+        (folder / TOKENIZER_CONFIG).write_bytes(template_settings(source.tokenizer))
 
 
-def in_dtype(tensor: Tensor, weights: str) -> Tensor:
-    """Convert a weight; "stored" keeps its dtype."""
-    return tensor.detach() if weights == "stored" else tensor.detach().to(DTYPES[weights])
+def converted(tensors: Mapping[str, Tensor], weights: str) -> LazyTensors:
+    """Weights in another dtype, each converted when it is looked up; "stored" keeps theirs."""
+    specs = tensor_specs(tensors)
+    if weights != "stored":
+        specs = {name: spec._replace(dtype=DTYPES[weights]) for name, spec in specs.items()}
+    return LazyTensors(specs, lambda name: tensors[name].detach().to(specs[name].dtype))
 
 
-def write_shards(folder: Path, tensors: Iterable[tuple[str, Tensor]], max_bytes: int = MAX_SHARD_BYTES) -> None:
+def write_shards(folder: Path, tensors: Mapping[str, Tensor], max_bytes: int = MAX_SHARD_BYTES) -> None:
     """Write tensors to model.safetensors, or to several files with an index if they are larger than `max_bytes`.
 
-    Only the tensors of one file are in memory at a time.
+    Only one tensor is looked up at a time.
     """
-    from safetensors.torch import save_file
-
-    files: list[tuple[Path, list[str]]] = []
-    total, size, pending = 0, 0, dict[str, Tensor]()
-
-    def flush() -> None:
-        path = folder / f"model-{len(files) + 1:05d}.safetensors"
-        save_file(pending, path, metadata={"format": "pt"})
-        files.append((path, list(pending)))
-        pending.clear()
-
-    for name, tensor in tensors:
-        if pending and size + tensor.nbytes > max_bytes:
-            flush()
+    specs, shards, size = tensor_specs(tensors), list[dict[str, TensorSpec]](), max_bytes
+    for name, spec in specs.items():
+        if size + spec.nbytes > max_bytes:
+            shards.append({})
             size = 0
-        pending[name] = (
-            tensor.contiguous().clone() if tensor.untyped_storage().nbytes() != tensor.nbytes else tensor.contiguous()
-        )
-        size, total = size + tensor.nbytes, total + tensor.nbytes
-    if not pending:
-        raise FileError(f"there is nothing to write to {folder}")
-    flush()
-    if len(files) == 1:
-        files[0][0].rename(folder / "model.safetensors")
-        return
-    index: dict[str, str] = {}
-    for number, (path, names) in enumerate(files, 1):
-        final = f"model-{number:05d}-of-{len(files):05d}.safetensors"
-        path.rename(folder / final)
-        index |= dict.fromkeys(names, final)
-    content = {"metadata": {"total_size": total}, "weight_map": index}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(content, indent=2) + "\n")
+        shards[-1][name] = spec
+        size += spec.nbytes
+    names = [f"model-{number:05d}-of-{len(shards):05d}.safetensors" for number in range(1, len(shards) + 1)]
+    names = names if len(shards) > 1 else [SINGLE_NAME]
+    for file, shard in zip(names, shards, strict=True):
+        with (folder / file).open("wb") as opened:
+            opened.writelines(safetensors_bytes(LazyTensors(shard, tensors.__getitem__)))
+    if len(shards) > 1:
+        total = sum(spec.nbytes for spec in specs.values())
+        index = {name: file for file, shard in zip(names, shards, strict=True) for name in shard}
+        content = {"metadata": {"total_size": total}, "weight_map": index}
+        (folder / INDEX_NAME).write_text(json.dumps(content, indent=2) + "\n")

@@ -15,12 +15,12 @@ from normscope.data.packed_batches import validation_batches
 from normscope.errors import ConfigError, NormscopeError, WeightsError
 from normscope.inspection.user_function import call_function, check_call
 from normscope.interop.checkpoint import build_model
+from normscope.interop.files.lazy_tensors import tensor_specs
 from normscope.interop.files.safetensors_file import open_sharded
 from normscope.interop.formats import HUGGINGFACE
 from normscope.models.gpt import GPT
 from normscope.models.presets import preset
 from normscope.models.size import MAX_BLOCKS
-from normscope.runs.checksummed_folder import tensor_specs
 from normscope.runs.read_source import Source
 from normscope.runs.run import Run
 from normscope.storage.json_files import read_json
@@ -103,13 +103,15 @@ def from_checkpoint(source: Source, seed: int) -> XrayTarget:
     transformers."""
     assert source.read is not None
     try:
-        model = build_model(source.read(source.path))
+        checkpoint = source.read(source.path)
+        model = build_model(checkpoint)
     except WeightsError as error:
         if source.kind != HUGGINGFACE:
             raise
         open_sharded(source.path)  # raises for damaged weights, which transformers cannot read either
         return _of_transformers(source.path, seed, error)
-    return _on_random_tokens(str(source.path), model, seed)
+    target = _on_random_tokens(str(source.path), model, seed)
+    return dataclasses.replace(target, notices=dict.fromkeys(checkpoint.notices))
 
 
 def _on_random_tokens(label: str, model: GPT, seed: int) -> XrayTarget:

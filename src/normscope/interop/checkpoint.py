@@ -42,25 +42,22 @@ class ExternalCheckpoint:
 def build_model(checkpoint: ExternalCheckpoint, device: str = "cpu") -> GPT:
     """Build the GPT of a checkpoint, in eval mode, with weights in their stored dtype.
 
-    Takes the memory of the weights and of the largest tensor: the model is built without memory, and gets its weights
-    one by one.
+    Takes the memory of the weights, if each has memory of its own when it is looked up: the model is built without
+    memory, and gets its weights one by one.
     """
     try:
-        return model_from_weights(checkpoint.config, checkpoint.weights, device, copy=True)
+        return model_from_weights(checkpoint.config, checkpoint.weights, device)
     except WeightsError as error:
         raise WeightsError(f"{checkpoint.path} ({checkpoint.format}): {error}") from error
 
 
-def model_from_weights(
-    config: GPTConfig, weights: Mapping[str, Tensor], device: str = "cpu", *, copy: bool = False
-) -> GPT:
+def model_from_weights(config: GPTConfig, weights: Mapping[str, Tensor], device: str = "cpu") -> GPT:
     """Build a GPT in eval mode that has these weights, one by one.
 
     Args:
         config: config of the model.
-        weights: all its weights by name; only one is looked up at a time.
+        weights: all its weights by name; only one is looked up at a time. The model shares them where it can.
         device: device of the model.
-        copy: copy every tensor, such as those of a memory-mapped file. Otherwise the model shares them, where it can.
     """
     target = resolve_device(device)
     check_model_size(0, depth=config.depth, buffers=config.buffer_count())  # a few bytes can claim any context
@@ -70,7 +67,7 @@ def model_from_weights(
     _check_names(set(wanted), set(weights))
     for name, expected in wanted.items():
         owner, _, own_name = name.rpartition(".")
-        tensor = _owned(weights[name].detach(), target, copy)
+        tensor = _owned(weights[name].detach(), target)
         if tensor.shape != expected.shape or tensor.is_floating_point() != expected.is_floating_point():
             kind = "floating-point " if expected.is_floating_point() else ""
             raise WeightsError(
@@ -97,12 +94,10 @@ def _check_names(wanted: set[str], found: set[str]) -> None:
         )
 
 
-def _owned(tensor: Tensor, device: torch.device, copy: bool) -> Tensor:
+def _owned(tensor: Tensor, device: torch.device) -> Tensor:
     """The tensor on the device, contiguous, and alone in its memory: a slice would keep the whole tensor."""
     moved = tensor.to(device).contiguous()
-    is_copy = moved.untyped_storage().data_ptr() != tensor.untyped_storage().data_ptr()
-    is_slice = moved.untyped_storage().nbytes() > moved.nbytes
-    return moved.clone() if is_slice or (copy and not is_copy) else moved
+    return moved.clone() if moved.untyped_storage().nbytes() > moved.nbytes else moved
 
 
 def _fill_tables(model: GPT, device: torch.device) -> None:

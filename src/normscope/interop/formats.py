@@ -12,6 +12,7 @@ from typing import Any
 
 from normscope.errors import FileError
 from normscope.interop.checkpoint import ExternalCheckpoint
+from normscope.interop.exported_folder import read_exported_folder
 from normscope.interop.gguf import read_gguf
 from normscope.interop.html_page import read_page
 from normscope.interop.huggingface import MAX_CONFIG_BYTES, read_huggingface
@@ -42,10 +43,10 @@ class Format:
     read: Callable[[Path], ExternalCheckpoint]
 
 
-def is_huggingface(path: Path) -> bool:
-    """Whether this is a folder whose config.json has a model_type; raises if the file cannot be read."""
+def has_config(path: Path, setting: str) -> bool:
+    """Whether this is a folder whose config.json has a setting; raises if the file cannot be read."""
     config = path / CONFIG_NAME
-    return config.is_file() and "model_type" in read_json(
+    return config.is_file() and setting in read_json(
         config, dict[str, Any], fix="restore it from a copy", error=FileError, max_bytes=MAX_CONFIG_BYTES
     )
 
@@ -74,9 +75,20 @@ def _is_nanochat(path: Path) -> bool:
 
 FORMATS = (
     Format("peft adapter", "a folder with adapter_config.json", is_peft, read_peft),
-    Format(HUGGINGFACE, "a folder with config.json (with a model_type)", is_huggingface, read_huggingface),
+    Format(
+        HUGGINGFACE,
+        "a folder with config.json (with a model_type)",
+        partial(has_config, setting="model_type"),
+        read_huggingface,
+    ),
     Format("nanoGPT", "nanoGPT's ckpt.pt (any name but model_N.pt), or the folder with it", _is_nanogpt, read_nanogpt),
     Format("nanochat", "nanochat's model_NNNNNN.pt, or the folder with them", _is_nanochat, read_nanochat),
     Format("GGUF", "a file that starts with GGUF", partial(starts_with, magic=b"GGUF"), read_gguf),
+    Format(
+        "exported folder",
+        "a folder of `normscope export --to safetensors`",
+        partial(has_config, setting="wiring"),
+        read_exported_folder,
+    ),
     Format("exported page", "an .html file of `normscope export`", _is_page, read_page),
 )

@@ -130,7 +130,7 @@ def _llama3_scaling(metadata: Metadata, divisors: Tensor) -> dict[str, Any] | No
     if factor == 1:
         return None
     speed = base ** (-torch.arange(0, size, 2, dtype=torch.float64) / size)
-    expected = speed / RotaryScaling(kind="llama3", factor=factor).scale(speed)
+    expected = speed / RotaryScaling(kind="llama3", factor=factor).scale(speed, base)
     if divisors.shape != expected.shape or not torch.allclose(divisors.double(), expected, rtol=1e-4):
         raise WeightsError(f"its {_ROPE_FACTORS} are not those of Llama 3.1")
     return {"rope_type": "llama3", "factor": factor, **_LLAMA_3}

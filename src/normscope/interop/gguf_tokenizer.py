@@ -101,7 +101,7 @@ def read_gguf_tokenizer(metadata: Mapping[str, Any]) -> HuggingFaceTokenizer | N
             added = AddedToken(token, normalized=False, special=is_special)
             (library.add_special_tokens if is_special else library.add_tokens)([added])
     _add_start(vocabulary, library)
-    return HuggingFaceTokenizer(library, vocabulary.name_of(vocabulary.eos_token_id))
+    return HuggingFaceTokenizer(library, vocabulary.name_of(vocabulary.eos_token_id), is_complete=True)
 
 
 def _add_start(vocabulary: _Vocabulary, library: tokenizers.Tokenizer) -> None:

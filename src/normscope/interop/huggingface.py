@@ -16,7 +16,9 @@ from normscope.interop.checkpoint import ExternalCheckpoint, model_from_weights
 from normscope.interop.families import families
 from normscope.interop.family import Family
 from normscope.interop.files.safetensors_file import open_sharded
+from normscope.interop.older_tokenizers import read_older_tokenizer
 from normscope.interop.settings import Settings
+from normscope.interop.text_parts import TEXT_PARTS, text_model
 from normscope.models.gpt import GPT
 from normscope.storage.json_files import MIB, read_json
 
@@ -44,16 +46,22 @@ def read_huggingface(folder: str | Path) -> ExternalCheckpoint:
             f"fix: hf download NAME --local-dir {folder}, or save_pretrained({str(folder)!r}) with transformers"
         )
     path = folder / "config.json"
-    settings = read_json(path, dict[str, Any], fix=_FIX, error=WeightsError, max_bytes=MAX_CONFIG_BYTES)
-    theirs = open_sharded(folder)
+    settings: Settings = read_json(path, dict[str, Any], fix=_FIX, error=WeightsError, max_bytes=MAX_CONFIG_BYTES)
+    name = f"Hugging Face {settings.get('model_type')}"
+    settings, theirs, notices = text_model(settings, open_sharded(folder))
     family = _family(settings)
     config = family.read_config(settings)
+    if is_integer(longest := settings.get("max_position_embeddings"), least=config.context + 1):
+        beyond = "longer texts have other rotary frequencies (LongRoPE), which are left out"
+        notices = (*notices, f"the context is {config.context:,} tokens instead of {longest:,}: {beyond}")
     weights = family.weights(config, theirs)
-    name = f"Hugging Face {family.model_type}"
-    if not (folder / "tokenizer.json").exists():
-        return ExternalCheckpoint(name, folder, config, weights)
-    tokenizer = load_tokenizer(folder, ModelTokens(config.vocab_size, _eos_token_id(settings)))
-    return ExternalCheckpoint(name, folder, config, weights, tokenizer, tokenizer.chat_template)
+    tokens = ModelTokens(config.vocab_size, _eos_token_id(settings))
+    has_json = (folder / "tokenizer.json").exists()
+    tokenizer = load_tokenizer(folder, tokens) if has_json else read_older_tokenizer(folder, family.model_type, tokens)
+    if tokenizer is None:
+        return ExternalCheckpoint(name, folder, config, weights, notices=notices)
+    notices = tokenizer.notices = (*notices, *tokenizer.notices)
+    return ExternalCheckpoint(name, folder, config, weights, tokenizer, tokenizer.chat_template, notices)
 
 
 def gpt_from_huggingface(settings: Settings, weights: Mapping[str, Tensor]) -> GPT:
@@ -62,15 +70,16 @@ def gpt_from_huggingface(settings: Settings, weights: Mapping[str, Tensor]) -> G
         isinstance(name, str) and isinstance(value, Tensor) for name, value in weights.items()
     ):
         raise WeightsError("expected a dict of settings and a state_dict of tensors")
+    settings, weights, _ = text_model(settings, weights)
     family = _family(settings)
     config = family.read_config(settings)
-    return model_from_weights(config, family.weights(config, weights), copy=True)
+    return model_from_weights(config, family.weights(config, weights).copies())
 
 
 def _family(settings: Settings) -> Family:
     kind, known = settings.get("model_type"), families()
     if not isinstance(kind, str) or kind not in known:
-        raise WeightsError(f"unsupported model_type {kind!r:.80}\nfix: use one of {', '.join(known)}")
+        raise WeightsError(f"unsupported model_type {kind!r:.80}\nfix: use one of {', '.join([*known, *TEXT_PARTS])}")
     return known[kind]
 
 

@@ -66,7 +66,7 @@ def read_nanochat(path: str | Path) -> ExternalCheckpoint:
     try:
         named = without_wrappers(theirs)
         config = _config(settings, named)
-        weights = nanochat_weights(config, named)
+        weights = nanochat_weights(config, named).copies()
     except NormscopeError as error:
         raise WeightsError(f"{file}: {error}") from None
     tokenizer, notices = find_tokenizer(file.parent, config.vocab_size)

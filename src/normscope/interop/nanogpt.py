@@ -55,7 +55,7 @@ def read_nanogpt(path: str | Path) -> ExternalCheckpoint:
         raise WeightsError(f"{path} is not a nanoGPT checkpoint: it has no 'model' with tensors\nfix: {_FIX}")
     try:
         config = _config(content.get("model_args"))
-        weights = TABLE.to_ours(config, without_wrappers(content["model"]))
+        weights = TABLE.to_ours(config, without_wrappers(content["model"])).copies()
     except NormscopeError as error:
         raise WeightsError(f"{path}: {error}") from None
     settings = content.get("config")

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from normscope.blocks.lora import LoRALinear, lora_layers
@@ -22,7 +21,7 @@ from normscope.interop.checkpoint import ExternalCheckpoint
 from normscope.interop.families import families, family_of
 from normscope.interop.family import Family
 from normscope.interop.files.lazy_tensors import LazyTensors
-from normscope.interop.files.safetensors_file import open_safetensors
+from normscope.interop.files.safetensors_file import open_safetensors, safetensors_bytes
 from normscope.interop.huggingface import MAX_CONFIG_BYTES, read_huggingface
 from normscope.interop.weight_table import FusedLinear
 from normscope.models.gpt import GPT, GPTConfig
@@ -93,7 +92,7 @@ def write_peft(model: GPT, folder: str | Path, base: str = "", family: Family | 
         "use_rslora": False,
     }
     path = make_folder(as_path(folder, "an adapter"))
-    save_file(tensors, path / WEIGHTS_NAME, metadata={"format": "pt"})
+    (path / WEIGHTS_NAME).write_bytes(b"".join(safetensors_bytes(tensors)))
     (path / CONFIG_NAME).write_bytes(to_json_bytes(config))
 
 
@@ -163,7 +162,13 @@ def read_peft(folder: Path) -> ExternalCheckpoint:
             f"fix: download it, and set base_model_name_or_path in {CONFIG_NAME} to its folder"
         )
     checkpoint = read_huggingface(found)
-    family = families()[checkpoint.format.rpartition(" ")[2]]
+    kind = checkpoint.format.rpartition(" ")[2]
+    if kind not in families():
+        raise WeightsError(
+            f"the adapter {folder} is for a {kind} model, of which only the text part is read\n"
+            f"fix: merge it with peft's merge_and_unload, and save the merged model with save_pretrained"
+        )
+    family = families()[kind]
     adapters = read_adapters(folder, checkpoint.config, family)
     weights = checkpoint.weights
     assert isinstance(weights, LazyTensors)

@@ -4,12 +4,14 @@
 this form is written, because it can be read by both.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from normscope.blocks.rotary_scaling import RotaryScaling
+from normscope.checks import is_integer, is_number
 from normscope.errors import WeightsError
-from normscope.interop.settings import Setting, Settings
+from normscope.interop.settings import Setting, Settings, value
 from normscope.models.gpt import GPTConfig
 
 _THEIRS = {
@@ -17,10 +19,23 @@ _THEIRS = {
     "low_freq_factor": "low_frequency_factor",
     "high_freq_factor": "high_frequency_factor",
     "original_max_position_embeddings": "original_context",
+    "beta_slow": "low_frequency_factor",
+    "beta_fast": "high_frequency_factor",
+    "attention_factor": "attention_factor",
+    "short_factor": "divisors",
 }
-_KINDS: Mapping[str, tuple[str, ...]] = {"default": (), "linear": ("factor",), "llama3": tuple(_THEIRS)}
+_KINDS: Mapping[str, tuple[str, ...]] = {
+    "default": (),
+    "linear": ("factor",),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
+    "yarn": ("factor", "original_max_position_embeddings", "beta_slow", "beta_fast", "attention_factor"),
+    "longrope": ("factor", "original_max_position_embeddings", "short_factor", "attention_factor"),
+}
 """The kinds of scaling, and their parameters."""
-_HARMLESS = ("rope_type", "type", "rope_theta", "partial_rotary_factor", "original_max_position_embeddings")
+_HARMLESS = (
+    "rope_type", "type", "rope_theta", "partial_rotary_factor", "original_max_position_embeddings",
+    "finetuned",  # in files of 2023
+)  # fmt: skip
 
 
 def rotary(
@@ -31,6 +46,7 @@ def rotary(
     part: float = 1.0,
     partial: bool = False,
     local_base: float | None = None,
+    kinds: Collection[str] = _KINDS.keys(),
 ) -> Setting:
     """The base and scaling of rotary embeddings.
 
@@ -41,10 +57,20 @@ def rotary(
         part: the default of this fraction.
         partial: whether fractions below one are supported.
         local_base: the default of the base in layers with a window; None if all layers are alike.
+        kinds: the kinds of scaling that the family has.
     """
     local_name = "rope_local_base_freq"
     local = () if local_base is None else (local_name,)
-    names = ("rope_parameters", "rope_scaling", base_name, part_name, "original_max_position_embeddings", *local)
+    usual = ("rope_theta", "partial_rotary_factor")
+    names = (
+        "rope_parameters",
+        "rope_scaling",
+        base_name,
+        part_name,
+        "original_max_position_embeddings",
+        *usual,
+        *local,
+    )
 
     def read(settings: Settings) -> dict[str, Any]:
         rope = _parameters(settings)
@@ -56,8 +82,13 @@ def rotary(
             found["local_rotary_base"] = _first(local.get("rope_theta"), settings.get(local_name), local_base)
             rope = rope.get("full_attention") or {key: rope[key] for key in rope if key != "sliding_attention"}
         found["rotary_base"] = _first(rope.get("rope_theta"), settings.get(base_name), base)
-        found["rotary_scaling"] = _scaling(settings, rope)
+        found["rotary_scaling"] = scaling = _scaling(settings, rope, kinds)
+        if scaling is not None and scaling.kind == "longrope":  # beyond, the frequencies are others
+            found["context"] = min(value(settings, "max_position_embeddings"), scaling.original_context)
         fraction = _first(rope.get("partial_rotary_factor"), settings.get(part_name), part)
+        for name, counts in zip(usual, (found["rotary_base"], fraction), strict=True):
+            if name not in (base_name, part_name) and _first(settings.get(name), counts) != counts:
+                raise WeightsError(f"unsupported setting {name}={settings[name]!r:.80}: expected {counts!r:.80}")
         if partial:
             found["rotary_dim"] = _rotary_dim(settings, fraction)
         elif fraction != 1:
@@ -65,7 +96,7 @@ def rotary(
         return found
 
     def write(config: GPTConfig) -> dict[str, Any]:
-        written: dict[str, Any] = {base_name: config.rotary_base, "rope_scaling": _written(config.rotary_scaling)}
+        written: dict[str, Any] = {base_name: config.rotary_base, **_written(config.rotary_scaling)}
         if local_base is not None:
             written[local_name] = _first(config.local_rotary_base, config.rotary_base)
         if partial:
@@ -93,15 +124,18 @@ def _first(*values: Any) -> Any:
     return next((value for value in values if value is not None), None)
 
 
-def _scaling(settings: Settings, rope: Any) -> RotaryScaling | None:
+def _scaling(settings: Settings, rope: Any, kinds: Collection[str] = _KINDS.keys()) -> RotaryScaling | None:
     if not isinstance(rope, Mapping):
         raise WeightsError(f"unsupported rotary settings {rope!r:.80}: they must be a dict")
     kind = rope.get("rope_type", rope.get("type", "default"))  # `type` in older files
-    if not isinstance(kind, str) or kind not in _KINDS:
-        raise WeightsError(f"unsupported setting rope_type={kind!r:.80}: expected one of {', '.join(_KINDS)}")
-    for name, value in rope.items():
-        if name not in _KINDS[kind] and name not in _HARMLESS and value is not None:
-            raise WeightsError(f"unsupported setting {name}={value!r:.80} of rotary embeddings of type {kind!r}")
+    kind = "longrope" if kind == "su" else kind  # in the first files of Phi-3
+    if not isinstance(kind, str) or kind not in kinds:
+        raise WeightsError(f"unsupported setting rope_type={kind!r:.80}: expected one of {', '.join(kinds)}")
+    if kind in _COMPLETE:
+        rope = _COMPLETE[kind](settings, rope)
+    for name, found in rope.items():
+        if name not in _KINDS[kind] and name not in _HARMLESS and found is not None:
+            raise WeightsError(f"unsupported setting {name}={found!r:.80} of rotary embeddings of type {kind!r}")
     if kind == "default":
         return None
     given = {own: rope[name] for name, own in _THEIRS.items() if name in _KINDS[kind] and rope.get(name) is not None}
@@ -113,10 +147,54 @@ def _scaling(settings: Settings, rope: Any) -> RotaryScaling | None:
     return RotaryScaling(kind=kind, **given)  # type: ignore[arg-type]
 
 
-def _written(scaling: RotaryScaling | None) -> dict[str, Any] | None:
+def _complete_yarn(settings: Settings, rope: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of "yarn" with the defaults of transformers, which depend on others."""
+    found = {"beta_slow": 1.0, "beta_fast": 32.0, **{name: value for name, value in rope.items() if value is not None}}
+    found["original_max_position_embeddings"] = _original_context(settings, rope)
+    mscales = found.pop("mscale", None), found.pop("mscale_all_dim", None)
+    if found.get("truncate") is True:
+        del found["truncate"]
+    factor = found.get("factor")
+    if "attention_factor" not in found and isinstance(factor, int | float) and factor > 0:
+        top, bottom = mscales if all(isinstance(one, int | float) and one > 0 for one in mscales) else (1.0, 0.0)
+        grown = 0.1 * math.log(max(factor, 1.0))
+        found["attention_factor"] = (top * grown + 1) / (bottom * grown + 1)
+    return found
+
+
+def _complete_longrope(settings: Settings, rope: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of "longrope" for texts that are no longer than those of the pretraining."""
+    original, longest = _original_context(settings, rope), settings.get("max_position_embeddings")
+    found = {name: value for name, value in rope.items() if name != "long_factor" and value is not None}
+    if not is_integer(original, least=2) or not is_integer(longest):
+        return found
+    found["original_max_position_embeddings"] = original
+    ratio = found.pop("factor", longest / original)
+    if "attention_factor" not in found and is_number(ratio):
+        found["attention_factor"] = math.sqrt(1 + math.log(ratio) / math.log(original)) if ratio > 1 else 1.0
+    if isinstance(found.get("short_factor"), list):
+        found["short_factor"] = tuple(found["short_factor"])
+    return {**found, "factor": 1.0}
+
+
+def _original_context(settings: Settings, rope: Mapping[str, Any]) -> Any:
+    name = "original_max_position_embeddings"
+    return _first(settings.get(name), rope.get(name), settings.get("max_position_embeddings"))
+
+
+_COMPLETE = {"yarn": _complete_yarn, "longrope": _complete_longrope}
+
+
+def _written(scaling: RotaryScaling | None) -> dict[str, Any]:
     if scaling is None:
-        return None
-    return {"rope_type": scaling.kind, **{name: getattr(scaling, _THEIRS[name]) for name in _KINDS[scaling.kind]}}
+        return {"rope_scaling": None}
+    found = {name: getattr(scaling, _THEIRS[name]) for name in _KINDS[scaling.kind]}
+    if scaling.kind != "longrope":
+        return {"rope_scaling": {"rope_type": scaling.kind, **found}}
+    del found["factor"]
+    found |= {"short_factor": list(scaling.divisors), "long_factor": list(scaling.divisors)}
+    original = scaling.original_context  # which Phi-3 reads from outside
+    return {"rope_scaling": {"rope_type": scaling.kind, **found}, "original_max_position_embeddings": original}
 
 
 def _rotary_dim(settings: Settings, fraction: Any) -> int:

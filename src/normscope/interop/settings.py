@@ -78,6 +78,14 @@ HARMLESS = frozenset(
         "pretraining_tp",
         "reorder_and_upcast_attn",  # precision only
         "transformers.js_config",
+        "custom_pipeline",
+        "custom_pipelines",
+        "gradient_checkpointing",
+        "use_flash_attn",
+        "model_max_length",
+        "predict_special_tokens",  # GPT-2's of 2019
+        "attention_probs_dropout_prob",
+        "hidden_dropout_prob",
     ]
 )
 """Settings of any family that do not change the logits."""

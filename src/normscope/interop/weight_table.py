@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from normscope.errors import WeightsError
-from normscope.interop.files.lazy_tensors import LazyTensors
+from normscope.interop.files.lazy_tensors import LazyTensors, tensor_specs
 from normscope.models.gpt import GPT, GPTConfig
 from normscope.storage.tensor_spec import TensorSpec
 
@@ -87,7 +87,7 @@ class WeightTable:
         groups = self._groups(config)
         if not any(name.startswith(self.prefix) for name in theirs):
             groups = {name.removeprefix(self.prefix): group for name, group in groups.items()}
-        found = _specs(theirs)
+        found = tensor_specs(theirs)
         for name, group in groups.items():
             wanted = _their_spec(group, config, torch.float32).shape
             if name not in found:
@@ -114,7 +114,7 @@ class WeightTable:
 
     def to_theirs(self, config: GPTConfig, ours: Mapping[str, Tensor]) -> LazyTensors:
         """Return their weights."""
-        groups, found = self._groups(config), _specs(ours)
+        groups, found = self._groups(config), tensor_specs(ours)
         specs = {
             name: _their_spec(group, config, found[next(iter(group.ours))].dtype) for name, group in groups.items()
         }
@@ -170,12 +170,6 @@ def parameter_shapes(config: GPTConfig) -> dict[str, tuple[int, ...]]:
     """The shape of each weight of a model of this config."""
     with torch.device("meta"):
         return {name: tuple(tensor.shape) for name, tensor in GPT(config).state_dict().items()}
-
-
-def _specs(tensors: Mapping[str, Tensor]) -> Mapping[str, TensorSpec]:
-    if isinstance(tensors, LazyTensors):
-        return tensors.specs
-    return {name: TensorSpec.of(tensor) for name, tensor in tensors.items()}
 
 
 def _their_spec(group: _Group, config: GPTConfig, dtype: torch.dtype) -> TensorSpec:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from normscope.data.corpus import Sha256
 from normscope.errors import ArgumentTypeError, CheckpointError
+from normscope.ops.finite import is_finite
 from normscope.runs.checksummed_folder import MANIFEST_NAME, ChecksummedFolder, is_complete, write_folder
 from normscope.runs.metrics_file import check_metrics
 from normscope.storage.files import with_checksum
@@ -155,7 +156,7 @@ class Checkpoints:
             folder = self.open(step)
             tensors = {group: folder.tensors(group, specs) for group, specs in expected.items()}
             for name, tensor in tensors["model"].items():
-                if not bool(tensor.isfinite().all()):
+                if not is_finite(tensor):
                     raise CheckpointError(f"{self.path(step)} has non-finite values in {name}")
         return tensors
 

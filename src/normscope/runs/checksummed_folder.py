@@ -7,22 +7,21 @@ it lists.
 
 import hashlib
 import os
-import secrets
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from io import BufferedReader
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-import torch
 from msgspec import Meta
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from normscope.data.corpus import Sha256
 from normscope.errors import CheckpointError, FileError
-from normscope.storage.files import with_checksum, write_error, write_errors
+from normscope.interop.files.safetensors_file import DTYPE_NAMES, safetensors_bytes
+from normscope.storage.files import with_checksum, write_errors
 from normscope.storage.json_files import SMALL_FILE_BYTES, FileFormat, JsonSource, StrictStruct, to_json_bytes
 from normscope.storage.safe_folder import SafeFolder
 from normscope.storage.tensor_spec import TensorSpec
@@ -33,16 +32,6 @@ _SUFFIX = ".safetensors"
 _FIX = "use another checkpoint"
 _MAX_HEADER_BYTES = 2**20
 """Maximum size of a safetensors header."""
-_DTYPES = {
-    torch.float64: "F64",
-    torch.float32: "F32",
-    torch.bfloat16: "BF16",
-    torch.float16: "F16",
-    torch.int64: "I64",
-    torch.int32: "I32",
-    torch.uint8: "U8",
-    torch.bool: "BOOL",
-}
 
 T = TypeVar("T")
 FileName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]+\.(json|safetensors)$")]
@@ -65,11 +54,6 @@ class Manifest(StrictStruct):
 
     files: dict[FileName, FileEntry]
     config_sha256: Sha256 | None
-
-
-def tensor_specs(tensors: Mapping[str, Tensor]) -> dict[str, TensorSpec]:
-    """Shape and dtype of each tensor; the tensors may be on the meta device."""
-    return {name: TensorSpec.of(tensor) for name, tensor in tensors.items()}
 
 
 def write_manifest(folder: SafeFolder, names: Iterable[str], config_sha256: str | None = None) -> None:
@@ -106,7 +90,7 @@ def write_folder(
             folder.create()
             folder.remove(MANIFEST_NAME)  # incomplete while it is being rewritten
             for name, group in tensors.items():
-                _write_tensors(folder, name + _SUFFIX, group)
+                folder.write(name + _SUFFIX, safetensors_bytes(group))
             folder.write(STATE_NAME, to_json_bytes({"format": STATE_FORMAT.version, **state}))
             write_manifest(folder, [*(name + _SUFFIX for name in tensors), STATE_NAME], config_sha256)
             folder.parent.sync()
@@ -232,41 +216,10 @@ def _header_problems(path: Path, expected: Mapping[str, TensorSpec]) -> list[str
         for name in sorted(names & expected.keys()):
             header, (shape, dtype) = file.get_slice(name), expected[name]
             found = tuple(header.get_shape()), header.get_dtype()
-            if found != (shape, _DTYPES[dtype]):
-                problems.append(f"{name} has shape {found[0]} ({found[1]}), expected {shape} ({_DTYPES[dtype]})")
+            if found != (shape, DTYPE_NAMES[dtype]):
+                problems.append(f"{name} has shape {found[0]} ({found[1]}), expected {shape} ({DTYPE_NAMES[dtype]})")
     return problems
 
 
 def _sha256(file: BufferedReader) -> str:
     return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _write_tensors(folder: SafeFolder, name: str, tensors: Mapping[str, Tensor]) -> None:
-    # safetensors writes to a path: a random name cannot have been replaced by a link.
-    part = f".{name}.{secrets.token_hex(8)}.part"
-    path = folder.path / part
-    try:
-        path.touch(exist_ok=False)
-        mode = path.stat().st_mode  # safetensors would set a more restrictive mode
-        save_file(_unshared(tensors), path)
-        path.chmod(mode)
-        with path.open("r+b") as file:  # Windows fsyncs only writable files
-            os.fsync(file.fileno())
-        folder.rename(part, name)
-    except SafetensorError as error:
-        raise write_error(folder.path / name, error) from error
-    finally:
-        with suppress(OSError):
-            path.unlink()
-
-
-def _unshared(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Copy tensors that share storage: safetensors rejects shared storage."""
-    unshared: dict[str, Tensor] = {}
-    pointers = set()
-    for name, tensor in tensors.items():
-        tensor = tensor.detach().contiguous()
-        pointer = tensor.untyped_storage().data_ptr()
-        unshared[name] = tensor.clone() if pointer in pointers else tensor
-        pointers.add(pointer)
-    return unshared

@@ -4,7 +4,7 @@ import hashlib
 import os
 import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from normscope.data.tokenizers import Tokenizer
 from normscope.data.tokenizers.template_settings import TOKENIZER_CONFIG, template_settings
 from normscope.errors import ConfigError, FileError, WeightsError
 from normscope.interop.checkpoint import ExternalCheckpoint, build_model
+from normscope.ops.finite import is_finite
 from normscope.runs.config import Imported, RunConfig
 from normscope.runs.read_source import find_source, need_tokenizer, read_source
 from normscope.runs.run import Run, check_no_run, new_run_folder
@@ -23,7 +24,9 @@ from normscope.storage.files import make_folder, write_errors
 from normscope.training.config import TrainConfig
 
 
-def import_model(source: str | Path, out: str | Path | None = None) -> Run:
+def import_model(
+    source: str | Path, out: str | Path | None = None, *, notify: Callable[[str], None] = lambda notice: None
+) -> Run:
     """Write the checkpoint of another tool as a run folder, like `normscope import`, and return the run.
 
     The run has one checkpoint, of step 0, with weights in the dtype in which they are stored, and no training data:
@@ -32,11 +35,14 @@ def import_model(source: str | Path, out: str | Path | None = None) -> Run:
     Args:
         source: A file or folder of another tool: see docs/import.md.
         out: The run folder; by default a new folder in runs/.
+        notify: Called with each notice, such as that a part of the model is left out.
     """
     if find_source(source).kind == "run":
         raise ConfigError(f"{source} is already a run\nfix: use it as it is")
     checkpoint = read_source(source)
     tokenizer = need_tokenizer(checkpoint)
+    for notice in dict.fromkeys((*checkpoint.notices, *tokenizer.notices)):
+        notify(notice)
     folder = new_run_folder([checkpoint.path]) if out is None else as_path(out, "a run")
     _check_free(folder)
     weights = build_model(checkpoint).state_dict()  # in their own size: it reads one after the other
@@ -60,7 +66,7 @@ def _check_free(folder: Path) -> None:
 
 def _check_finite(checkpoint: ExternalCheckpoint, weights: Mapping[str, Tensor]) -> None:
     for name, tensor in weights.items():
-        if not bool(tensor.isfinite().all()):
+        if not is_finite(tensor):
             raise WeightsError(
                 f"{checkpoint.path} has non-finite values in {name}\nfix: use another checkpoint of the model"
             )

@@ -12,7 +12,9 @@ from torch import Tensor
 
 from normscope.blocks.lora import DEFAULT_TARGETS, add_lora, freeze
 from normscope.errors import CheckpointError, WeightsError
+from normscope.interop.files.lazy_tensors import tensor_specs
 from normscope.models.gpt import GPT, GPTConfig
+from normscope.ops.finite import is_finite
 from normscope.runs.checksummed_folder import ChecksummedFolder, checksums, write_folder
 from normscope.runs.config import RunConfig
 from normscope.storage.json_files import StrictStruct
@@ -34,10 +36,10 @@ class _State(StrictStruct):
 
 def write_initial_weights(run_folder: SafeFolder, weights: Mapping[str, Tensor]) -> str:
     """Copy weights into a run folder, in the dtypes they have; return the checksum of the copy."""
-    tensors = {name: weights[name] for name in weights}
-    state = {"dtypes": {name: str(tensor.dtype).removeprefix("torch.") for name, tensor in tensors.items()}}
+    dtypes = {name: spec.dtype for name, spec in tensor_specs(weights).items()}
+    state = {"dtypes": {name: str(dtype).removeprefix("torch.") for name, dtype in dtypes.items()}}
     folder = run_folder / FOLDER_NAME
-    write_folder(folder, {_GROUP: tensors}, state)
+    write_folder(folder, {_GROUP: weights}, state)
     return checksums(folder)[_FILE]
 
 
@@ -86,7 +88,7 @@ def check_weights(weights: Mapping[str, Tensor], config: GPTConfig) -> None:
     if wrong:
         raise WeightsError(f"the weights do not fit the model's config: {', '.join(wrong[:4])}")
     for name in weights:
-        if not bool(weights[name].isfinite().all()):
+        if not is_finite(weights[name]):
             raise WeightsError(f"the weight {name} has non-finite values\nfix: use another checkpoint")
 
 

@@ -18,10 +18,11 @@ from normscope.data.tokenizers.load import parse_tokenizer
 from normscope.data.tokenizers.template_settings import TOKENIZER_CONFIG, parse_template_settings
 from normscope.errors import CheckpointError, ConfigError, FileError, NormscopeError
 from normscope.interop.checkpoint import model_from_weights
+from normscope.interop.files.lazy_tensors import tensor_specs
 from normscope.interop.files.safetensors_file import open_safetensors
 from normscope.models.gpt import GPT
 from normscope.runs.checkpoints import Checkpoints
-from normscope.runs.checksummed_folder import MANIFEST_NAME, ChecksummedFolder, tensor_specs, write_manifest
+from normscope.runs.checksummed_folder import MANIFEST_NAME, ChecksummedFolder, write_manifest
 from normscope.runs.config import CONFIG_NAME, RunConfig, config_source, corpus_fingerprint, read_config_file
 from normscope.runs.events import FinishedEvent
 from normscope.runs.extension import Extension, read_extension, write_extension
@@ -218,7 +219,7 @@ class Run:
         if self.config.imported is not None:
             step = self._resolve_step(checkpoint)
             weights = open_safetensors(self.checkpoints.open(step).verified("model.safetensors"))
-            return model_from_weights(self.config.model, weights, device, copy=True), step
+            return model_from_weights(self.config.model, weights, device), step
         empty = empty_model(self.config.model)
         if self.config.origin is not None:
             set_trainable(empty, self.config.train)

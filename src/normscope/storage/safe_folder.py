@@ -9,7 +9,7 @@ import errno
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
@@ -118,19 +118,14 @@ class SafeFolder:
         # Unbuffered: one write per line, so that a killed process leaves at most one incomplete line.
         return os.fdopen(number, "ab", buffering=0)
 
-    def write(self, name: str, data: bytes) -> None:
-        """Write a file atomically, replacing an existing one."""
+    def write(self, name: str, data: bytes | Iterable[bytes | memoryview]) -> None:
+        """Write a file, whole or piece by piece, atomically, replacing an existing one."""
         mode, shown = self._mode(name), self.path / name
         if mode is not None and stat.S_ISDIR(mode):
             raise FileError(f"cannot write {shown}: it is a folder\nfix: remove it")
         with self._opened() as (descriptor, prefix), AtomicFile(prefix + name, folder=descriptor, shown=shown) as file:
-            file.write(data)
-
-    def rename(self, old: str, new: str) -> None:
-        """Rename a file, replacing an existing one."""
-        self._mode(new)
-        with self._opened() as (descriptor, prefix), write_errors(self.path / new):
-            os.replace(prefix + old, prefix + new, src_dir_fd=descriptor, dst_dir_fd=descriptor)
+            for piece in (data,) if isinstance(data, bytes) else data:
+                file.write(piece)
 
     def create(self) -> None:
         """Create the folder and those between it and the root."""

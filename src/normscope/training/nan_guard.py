@@ -12,10 +12,11 @@ from torch import Tensor, nn
 
 from normscope.checks import as_path
 from normscope.errors import CheckpointError
+from normscope.interop.files.lazy_tensors import tensor_specs
 from normscope.models.config_json import config_from_json, config_to_json
 from normscope.models.gpt import GPT, GPTConfig
 from normscope.runs import checksummed_folder
-from normscope.runs.checksummed_folder import MANIFEST_NAME, tensor_specs
+from normscope.runs.checksummed_folder import MANIFEST_NAME
 from normscope.runs.initial_weights import set_trainable
 from normscope.runtime.devices import resolve_device
 from normscope.runtime.precision import Precision, choose_precision

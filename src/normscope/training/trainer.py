@@ -13,9 +13,10 @@ from torch import Tensor
 
 from normscope.blocks.lora import load_trained, trained_tensors
 from normscope.errors import CheckpointError, NonFiniteError, WeightsError
+from normscope.interop.files.lazy_tensors import tensor_specs
 from normscope.models.gpt import GPT
 from normscope.ops.cross_entropy import IGNORE_INDEX
-from normscope.runs.checksummed_folder import tensor_specs
+from normscope.ops.finite import is_finite
 from normscope.runtime.rng import preserve_rng, rng_state, set_rng_state
 from normscope.storage.tensor_spec import TensorSpec
 from normscope.training.config import TrainConfig
@@ -183,7 +184,7 @@ class Trainer:
         Raises if a weight is not finite, which happens when a finite gradient times a huge learning rate overflows.
         """
         model = trained_tensors(self.model)
-        if not all(bool(tensor.isfinite().all()) for tensor in model.values()):
+        if not all(is_finite(tensor) for tensor in model.values()):
             raise NonFiniteError(f"a weight is not finite after step {self.steps_done}, batch {self.last_batch()}")
         position = {"step": self.steps_done, "next_batch": self.next_batch, "skipped_batches": self.skipped_batches}
         return {"model": model, "optimizer": self.optimizer.tensors(), "rng": rng_state(self.device)}, position

@@ -9,8 +9,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from normscope.errors import WeightsError
-from normscope.interop.files.mapped_file import MappedFile
 from normscope.interop.files.safetensors_file import MAX_HEADER_BYTES, open_safetensors, open_sharded
+from normscope.interop.files.tensor_file import TensorFile
 from normscope.storage.tensor_spec import TensorSpec
 from tests.interop.files.hostile import MIB, SPECIAL_FILES, refusal, safetensors_bytes, sparse
 from tests.support import randn
@@ -44,13 +44,13 @@ def test_only_the_tensor_that_is_looked_up_is_read(tmp_path: Path, monkeypatch: 
     path = tmp_path / "a.safetensors"
     save_file({"a": torch.ones(3), "b": torch.zeros(5)}, path)
     read: list[TensorSpec] = []
-    original = MappedFile.tensor
+    original = TensorFile.tensor
 
-    def tensor(self: MappedFile, offset: int, spec: TensorSpec) -> torch.Tensor:
+    def tensor(self: TensorFile, offset: int, spec: TensorSpec) -> torch.Tensor:
         read.append(spec)
         return original(self, offset, spec)
 
-    monkeypatch.setattr(MappedFile, "tensor", tensor)
+    monkeypatch.setattr(TensorFile, "tensor", tensor)
     tensors = open_safetensors(path)
     assert "a" in tensors
     assert read == []
@@ -79,18 +79,6 @@ def test_a_changed_tensor_does_not_change_the_file(tmp_path: Path) -> None:
     save_file({"a": torch.ones(3)}, path)
     open_safetensors(path)["a"].zero_()
     assert open_safetensors(path)["a"].sum() == 3
-
-
-def test_the_file_is_unmapped_with_its_last_tensor(tmp_path: Path) -> None:
-    path = tmp_path / "a.safetensors"
-    save_file({"a": torch.ones(3), "b": torch.ones(3)}, path)
-    tensors = open_safetensors(path)
-    a, b = tensors["a"], tensors["b"]
-    assert str(path) in Path("/proc/self/maps").read_text()
-    del a
-    assert b.sum() == 3
-    del b
-    assert str(path) not in Path("/proc/self/maps").read_text()
 
 
 def test_a_file_that_shrinks_is_refused(tmp_path: Path) -> None:

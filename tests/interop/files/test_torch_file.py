@@ -1,5 +1,6 @@
 """Files of torch.save: what torch.load returns, mapped into memory; malicious archives are refused."""
 
+import gc
 import io
 import pickle
 import struct
@@ -31,6 +32,18 @@ def same(ours: Any, theirs: Any) -> bool:
     if isinstance(theirs, list | tuple):
         return len(ours) == len(theirs) and all(map(same, ours, theirs))
     return type(ours) is type(theirs) and bool(ours == theirs)
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="Linux shows what is mapped")
+def test_the_file_is_unmapped_with_its_last_tensor(tmp_path: Path) -> None:
+    path = saved(tmp_path, {"a": torch.ones(3), "b": torch.ones(3)})
+    content = read_torch_file(path)
+    assert str(path) in Path("/proc/self/maps").read_text()
+    del content["a"]
+    assert content["b"].sum() == 3
+    del content["b"]
+    gc.collect()
+    assert str(path) not in Path("/proc/self/maps").read_text()
 
 
 def nanogpt_checkpoint() -> dict[str, Any]:

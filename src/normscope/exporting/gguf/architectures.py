@@ -61,8 +61,9 @@ def _missing(name: str, config: GPTConfig) -> tuple[list[str], list[str]]:
     by_tensors = {key: written[key] for key in (*_BY_TENSORS, *architecture.biases) if key in written}
     read = family.read_config({**architecture.settings(metadata(name, closest)), **by_tensors})
     limited = [field for field, runs in architecture.limits.items() if not runs(config)]
-    if config.rotary_scaling is not None and config.rotary_scaling.kind != "linear":
-        limited += ["rotary_scaling"] * (not architecture.divides_frequencies)
+    kinds = ("linear", "llama3") if architecture.divides_frequencies else ("linear",)
+    if config.rotary_scaling is not None and config.rotary_scaling.kind not in kinds:
+        limited.append("rotary_scaling")
     return differing_fields(config, llama_cpp_config(read)), limited
 
 
@@ -112,7 +113,7 @@ def _extra_tensors(name: str, config: GPTConfig) -> dict[str, Tensor]:
     scaling, half = config.rotary_scaling, config.head_sizes[2] // 2
     if config.positions == "rotary" and scaling is not None and scaling.kind == "llama3":
         speed = config.rotary_base ** (-torch.arange(half, dtype=torch.float64) / half)
-        found[_ROPE_FACTORS] = (speed / scaling.scale(speed)).float()
+        found[_ROPE_FACTORS] = (speed / scaling.scale(speed, config.rotary_base)).float()
     if ARCHITECTURES[name].has_sinks:
         found |= {SINKS.format(i=i): torch.full((config.heads,), SWITCHED_OFF) for i in range(config.depth)}
     return found

@@ -7,7 +7,7 @@ from typing import Any
 from normscope.exporting.huggingface.model_card import model_card
 from normscope.exporting.library_tokenizer import eos_name, eos_of, library_json
 from normscope.exporting.model_source import ModelSource
-from normscope.exporting.safetensors_folder import in_dtype, write_shards
+from normscope.exporting.safetensors_folder import converted, write_shards
 from normscope.interop.families import family_of
 from normscope.interop.family import Family
 
@@ -28,9 +28,8 @@ def write_huggingface(source: ModelSource, weights: str, folder: Path, family: F
     """
     config, eos = source.model.config, eos_of(source.tokenizer)
     family, state = family or family_of(config), source.model.state_dict()
-    theirs = family.to_theirs(config, state)
-    write_shards(folder, ((name, in_dtype(theirs[name], weights)) for name in theirs))
-    dtype = str(in_dtype(state["embedding.weight"], weights).dtype).removeprefix("torch.")
+    write_shards(folder, converted(family.to_theirs(config, state), weights))
+    dtype = str(converted(state, weights).specs["embedding.weight"].dtype).removeprefix("torch.")
     # A document starts after the end-of-text token of the one before.
     start = (source.tokenizer.start_tokens or ((eos,) if eos is not None else (None,)))[0]
     special = {name: token for name, token in (("bos_token_id", start), ("eos_token_id", eos)) if token is not None}

@@ -21,7 +21,7 @@ FAMILY = Family(
     fixed={"positions": "rotary"},
     settings=(
         *like.SIZES, like.HEAD_DIM, like.ACTIVATION, like.UNTIED, norm("rms_norm_eps", 1e-5, like.RMS),
-        rotary(partial=True), window_everywhere(None),
+        rotary(partial=True, kinds=("default", "longrope")), window_everywhere(None),
     ),
     weight_table=WeightTable(LAYERS, prefix="model.", ignored=like.IGNORED),
     harmless=frozenset({"resid_pdrop", "embd_pdrop"}),

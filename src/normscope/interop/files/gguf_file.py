@@ -15,7 +15,7 @@ from torch import Tensor
 from normscope.checks import as_path, short_repr
 from normscope.interop.files.gguf_quantization import BLOCK_FORMATS, OTHER_TYPES, BlockFormat, dequantize
 from normscope.interop.files.lazy_tensors import LazyTensors
-from normscope.interop.files.mapped_file import MappedFile, shape_problem
+from normscope.interop.files.tensor_file import TensorFile, shape_problem
 from normscope.storage.json_files import MIB
 from normscope.storage.tensor_spec import TensorSpec
 
@@ -65,7 +65,7 @@ class _Stored(NamedTuple):
 
 def open_gguf(path: str | Path) -> GGUFFile:
     """Open a GGUF file of version 2 or 3; the tensors are read when they are looked up."""
-    file = MappedFile(as_path(path, "a GGUF file"), _FIX)
+    file = TensorFile(as_path(path, "a GGUF file"), _FIX)
     reader = _Reader(file)
     tensor_count, metadata = _read_metadata(file, reader)
     alignment = metadata.get("general.alignment", _DEFAULT_ALIGNMENT)
@@ -90,7 +90,7 @@ def open_gguf(path: str | Path) -> GGUFFile:
 class _Reader:
     """Reads values one after the other."""
 
-    def __init__(self, file: MappedFile) -> None:
+    def __init__(self, file: TensorFile) -> None:
         self._file = file
         self._buffer = bytearray()
         self._values = 0
@@ -162,7 +162,7 @@ class _Reader:
         return values
 
 
-def _read_metadata(file: MappedFile, reader: _Reader) -> tuple[int, dict[str, Any]]:
+def _read_metadata(file: TensorFile, reader: _Reader) -> tuple[int, dict[str, Any]]:
     """The number of tensors, and the metadata."""
     if file.size < 24 or file.read(0, 4) != b"GGUF":
         raise file.problem("is not a GGUF file")
@@ -214,7 +214,7 @@ def _block_format(reader: _Reader, name: str) -> BlockFormat:
     return BLOCK_FORMATS[kind]
 
 
-def _check_offsets(file: MappedFile, stored: dict[str, _Stored], start: int, alignment: int) -> None:
+def _check_offsets(file: TensorFile, stored: dict[str, _Stored], start: int, alignment: int) -> None:
     """Check that the tensors are aligned, in the file, and apart."""
     end = 0
     for name, one in sorted(stored.items(), key=lambda item: (item[1].offset, item[1].nbytes)):

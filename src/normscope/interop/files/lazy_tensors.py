@@ -8,11 +8,17 @@ from torch import Tensor
 from normscope.storage.tensor_spec import TensorSpec
 
 
+def tensor_specs(tensors: Mapping[str, Tensor]) -> dict[str, TensorSpec]:
+    """Shape and dtype of each tensor, without reading any; the tensors may be on the meta device."""
+    if isinstance(tensors, LazyTensors):
+        return dict(tensors.specs)
+    return {name: TensorSpec.of(tensor) for name, tensor in tensors.items()}
+
+
 class LazyTensors(Mapping[str, Tensor]):
     """Tensors that are read when they are looked up.
 
-    Nothing is kept: looking up a name twice reads it twice. The tensors of a memory-mapped file share its pages, which
-    leave the memory when the last of these tensors is gone: copy one at a time to load a model in its own size.
+    Nothing is kept: looking up a name twice reads it twice. Look up one at a time to load a model in its own size.
 
     Args:
         specs: shape and dtype of each tensor.
@@ -27,6 +33,10 @@ class LazyTensors(Mapping[str, Tensor]):
     def merge(cls, parts: Mapping[str, Self]) -> Self:
         """One mapping of several; `parts` says for each name which one has it."""
         return cls({name: part.specs[name] for name, part in parts.items()}, lambda name: parts[name][name])
+
+    def copies(self) -> "LazyTensors":
+        """Copies, for tensors that share memory which a model must not keep, such as that of a mapped file."""
+        return LazyTensors(self.specs, lambda name: self[name].clone())
 
     def __getitem__(self, name: str) -> Tensor:
         if name not in self.specs:

@@ -1,21 +1,24 @@
-"""Read safetensors files: a JSON header with the dtype, shape and offsets of each tensor, then the data.
+"""Read and write safetensors files: a JSON header with the dtype, shape and offsets of each tensor, then the data.
 
 The header is checked completely before the first tensor is read: the data of its tensors must fill the rest of the
 file, without gaps or overlaps.
 """
 
+import json
 import re
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from msgspec import Struct
+from torch import Tensor
 
 from normscope.checks import as_path
 from normscope.errors import FileError, WeightsError
-from normscope.interop.files.lazy_tensors import LazyTensors
-from normscope.interop.files.mapped_file import MappedFile, shape_problem
+from normscope.interop.files.lazy_tensors import LazyTensors, tensor_specs
+from normscope.interop.files.tensor_file import TensorFile, shape_problem
 from normscope.storage.json_files import MIB, JsonSource, StrictStruct, read_json
 from normscope.storage.tensor_spec import TensorSpec
 
@@ -27,7 +30,7 @@ MAX_INDEX_BYTES = 4 * MIB
 """Limit of an index, which has about a hundred bytes per tensor."""
 _FIX = "download it again, or save it again with save_pretrained or safetensors.torch.save_file"
 _METADATA = "__metadata__"
-_DTYPES = {
+DTYPES = {
     "F64": torch.float64,
     "F32": torch.float32,
     "F16": torch.float16,
@@ -44,6 +47,8 @@ _DTYPES = {
     "U8": torch.uint8,
     "BOOL": torch.bool,
 }
+"""The names of dtypes in a header."""
+DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 class _Entry(StrictStruct):
@@ -77,6 +82,28 @@ def open_safetensors(*paths: str | Path) -> LazyTensors:
         if count > 1:
             raise WeightsError(f"{count} of the files have a tensor {name!r:.80}\nfix: {_FIX}")
     return LazyTensors.merge({name: file for file in files for name in file})
+
+
+def safetensors_bytes(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
+    """Return the content of a safetensors file, piece by piece; only one tensor is looked up at a time.
+
+    >>> tensors = {"weight": torch.ones(2, 3)}
+    >>> from safetensors.torch import load
+    >>> torch.equal(load(b"".join(safetensors_bytes(tensors)))["weight"], tensors["weight"])
+    True
+    """
+    header: dict[str, Any] = {_METADATA: {"format": "pt"}}
+    specs, end = tensor_specs(tensors), 0
+    order = sorted(specs, key=lambda name: (-specs[name].dtype.itemsize, name))  # then all data is aligned
+    for name in order:
+        spec, start = specs[name], end
+        end += spec.nbytes
+        header[name] = {"dtype": DTYPE_NAMES[spec.dtype], "shape": spec.shape, "data_offsets": [start, end]}
+    data = json.dumps(header, separators=(",", ":")).encode()
+    data += b" " * (-len(data) % 8)
+    yield len(data).to_bytes(8, "little") + data
+    for name in order:
+        yield tensors[name].detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
 
 
 def open_sharded(folder: str | Path) -> LazyTensors:
@@ -113,14 +140,14 @@ def _refuse_pickles(folder: Path) -> None:
 
 
 def _open(path: Path) -> LazyTensors:
-    file = MappedFile(path, _FIX)
+    file = TensorFile(path, _FIX)
     entries, start = _read_header(file)
     specs = {name: _spec(file, name, entry) for name, entry in entries.items()}
     _check_offsets(file, entries, start)
     return LazyTensors(specs, lambda name: file.tensor(start + entries[name].data_offsets[0], specs[name]))
 
 
-def _read_header(file: MappedFile) -> tuple[dict[str, _Entry], int]:
+def _read_header(file: TensorFile) -> tuple[dict[str, _Entry], int]:
     """The header, and where the data starts."""
     if file.size < 8:
         raise file.problem(f"is not a safetensors file: it has only {file.size} bytes")
@@ -134,20 +161,20 @@ def _read_header(file: MappedFile) -> tuple[dict[str, _Entry], int]:
     return source.convert(content, dict[str, _Entry]), 8 + length
 
 
-def _spec(file: MappedFile, name: str, entry: _Entry) -> TensorSpec:
+def _spec(file: TensorFile, name: str, entry: _Entry) -> TensorSpec:
     problem = shape_problem(entry.shape)
     if problem is not None:
         raise file.problem(f"has a tensor {name!r:.80} with {problem}")
-    if entry.dtype not in _DTYPES:
+    if entry.dtype not in DTYPES:
         raise file.problem(f"has a tensor {name!r:.80} of the unsupported dtype {entry.dtype!r:.40}")
-    spec, (first, last) = TensorSpec(entry.shape, _DTYPES[entry.dtype]), entry.data_offsets
+    spec, (first, last) = TensorSpec(entry.shape, DTYPES[entry.dtype]), entry.data_offsets
     if last - first != spec.nbytes:
         stored = f"{entry.dtype} of shape {list(entry.shape)} needs {spec.nbytes:,} bytes"
         raise file.problem(f"has a tensor {name!r:.80} at offsets {first} to {last}, but {stored}")
     return spec
 
 
-def _check_offsets(file: MappedFile, entries: dict[str, _Entry], start: int) -> None:
+def _check_offsets(file: TensorFile, entries: dict[str, _Entry], start: int) -> None:
     """Check that the tensors fill the data without gaps or overlaps."""
     end = 0
     for name, entry in sorted(entries.items(), key=lambda item: item[1].data_offsets):

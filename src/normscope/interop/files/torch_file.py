@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from normscope.checks import as_path, is_integer
-from normscope.interop.files.mapped_file import MappedFile, shape_problem
 from normscope.interop.files.pickle_builders import PLAIN
 from normscope.interop.files.pickle_file import FIX, MAX_BYTES, PickleReader
+from normscope.interop.files.tensor_file import TensorFile, shape_problem
 from normscope.interop.files.zip_directory import Member, zip_members
 from normscope.storage.json_files import ContentError
 from normscope.storage.tensor_spec import TensorSpec
@@ -63,7 +63,7 @@ def read_torch_file(path: str | Path) -> Any:
     >>> checkpoint["model"]["weight"].shape, checkpoint["iter_num"]
     (torch.Size([3, 2]), 5)
     """
-    file = MappedFile(as_path(path, "a file of torch.save"), FIX)
+    file = TensorFile(as_path(path, "a file of torch.save"), FIX)
     _check_kind(file)
     archive = _Archive(file)
     try:
@@ -91,7 +91,7 @@ def without_wrappers(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 class _Archive:
     """The zip file, whose members are all in one folder."""
 
-    def __init__(self, file: MappedFile) -> None:
+    def __init__(self, file: TensorFile) -> None:
         self._file = file
         members = zip_members(file)
         folders = [name.removesuffix("/data.pkl") for name in members if re.fullmatch(r"[^/]+/data\.pkl", name)]
@@ -136,10 +136,10 @@ class _Archive:
         if member.size != count * dtype.itemsize:
             needed = f"{count:,} elements of {dtype} need {count * dtype.itemsize:,}"
             raise ContentError(f"has {member.size:,} bytes in data/{key}, but {needed}")
-        return self._file.tensor(member.offset, TensorSpec((count,), dtype))
+        return self._file.mapped_tensor(member.offset, TensorSpec((count,), dtype))
 
 
-def _check_kind(file: MappedFile) -> None:
+def _check_kind(file: TensorFile) -> None:
     """Refuse other formats by their names."""
     start = file.read(0, min(file.size, 512))
     kind = None

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from normscope.interop.files.mapped_file import MappedFile
+from normscope.interop.files.tensor_file import TensorFile
 from normscope.storage.json_files import MIB
 
 MAX_DIRECTORY_BYTES = 16 * MIB
@@ -42,7 +42,7 @@ class _Entry(NamedTuple):
     checksum: int
 
 
-def zip_members(file: MappedFile) -> dict[str, Member]:
+def zip_members(file: TensorFile) -> dict[str, Member]:
     """The members of a zip file by name."""
     start, length, count = _locate(file)
     if length > MAX_DIRECTORY_BYTES:
@@ -65,11 +65,11 @@ def zip_members(file: MappedFile) -> dict[str, Member]:
     return members
 
 
-def _problem(file: MappedFile, text: str) -> Exception:
+def _problem(file: TensorFile, text: str) -> Exception:
     return file.problem(f"is not a valid zip file: {text}")
 
 
-def _locate(file: MappedFile) -> tuple[int, int, int]:
+def _locate(file: TensorFile) -> tuple[int, int, int]:
     """Offset, length and number of entries of the directory."""
     tail_start = max(0, file.size - _END.size - 0xFFFF)
     tail = file.read(tail_start, file.size - tail_start)
@@ -96,7 +96,7 @@ def _locate(file: MappedFile) -> tuple[int, int, int]:
     return start, length, count
 
 
-def _entries(file: MappedFile, directory: bytes) -> Iterator[_Entry]:
+def _entries(file: TensorFile, directory: bytes) -> Iterator[_Entry]:
     """The entries of the directory, which say that their members are stored as they are."""
     position = 0
     while position < len(directory):
@@ -121,7 +121,7 @@ def _entries(file: MappedFile, directory: bytes) -> Iterator[_Entry]:
         yield _Entry(name, header, size, checksum)
 
 
-def _name(file: MappedFile, data: bytes) -> str:
+def _name(file: TensorFile, data: bytes) -> str:
     try:
         name = data.decode()
     except UnicodeDecodeError:
@@ -131,7 +131,7 @@ def _name(file: MappedFile, data: bytes) -> str:
     return name
 
 
-def _from_extra(file: MappedFile, name: str, extra: bytes, fields: tuple[int, int, int, int]) -> tuple[int, ...]:
+def _from_extra(file: TensorFile, name: str, extra: bytes, fields: tuple[int, int, int, int]) -> tuple[int, ...]:
     """Replace the fields that are too large for the entry by those of its 64-bit extension."""
     limits = (_IN_EXTRA_32, _IN_EXTRA_32, _IN_EXTRA_32, _IN_EXTRA_16)
     if not any(field == limit for field, limit in zip(fields, limits, strict=True)):
@@ -149,7 +149,7 @@ def _from_extra(file: MappedFile, name: str, extra: bytes, fields: tuple[int, in
     raise _problem(file, f"its member {name!a:.80} has no sizes")
 
 
-def _data_offset(file: MappedFile, entry: _Entry) -> int:
+def _data_offset(file: TensorFile, entry: _Entry) -> int:
     """Where the data of a member starts, behind its own header, which must agree with the directory."""
     fields = _LOCAL.unpack(file.read(entry.header, _LOCAL.size))
     (signature, flags, method), at = (fields[0], *fields[2:4]), entry.header + _LOCAL.size

@@ -1,4 +1,4 @@
-"""A file whose tensors are memory-mapped."""
+"""A file of tensors, which are read or memory-mapped."""
 
 import math
 import mmap
@@ -18,12 +18,11 @@ from normscope.storage.tensor_spec import TensorSpec
 MAX_DIMENSIONS = 8
 
 
-class MappedFile:
+class TensorFile:
     """A regular file, open for reading.
 
-    The whole file is mapped once for all tensors that are in use, so that a file takes one descriptor, and the mapping
-    ends with the last of them, so that its pages don't count beside a copy. The mapping is private: changing a tensor
-    does not change the file.
+    The whole file is mapped once for all mapped tensors that are in use, so that a file takes one descriptor, and the
+    mapping ends with the last of them. It is private: changing a tensor does not change the file.
 
     Args:
         path: the file.
@@ -54,17 +53,28 @@ class MappedFile:
         return data
 
     def tensor(self, offset: int, spec: TensorSpec) -> Tensor:
-        """The tensor stored at an offset, which must be in the file."""
+        """The tensor stored at an offset, which must be in the file, in memory of its own.
+
+        A copy of a mapped tensor would need its memory twice: the pages of the mapping count too.
+        """
+        data = torch.empty(spec.nbytes, dtype=torch.uint8)
+        with reraise_as(WeightsError, self.fix), os_errors(f"cannot read {self.path}"):
+            self._file.seek(offset)
+            count = self._file.readinto(data.numpy().data)
+        if count != spec.nbytes:
+            raise self._changed()
+        return _viewed(data, spec)
+
+    def mapped_tensor(self, offset: int, spec: TensorSpec) -> Tensor:
+        """The tensor stored at an offset, which must be in the file, in the mapped memory."""
         if spec.nbytes == 0:
             return torch.empty(spec.shape, dtype=spec.dtype)
         if offset + spec.nbytes > self.size or os.fstat(self._file.fileno()).st_size < self.size:
             raise self._changed()  # reading beyond the end of a mapped file would kill the process
         data = torch.frombuffer(self._mapped(), dtype=torch.uint8, offset=offset, count=spec.nbytes)
-        if data.data_ptr() % spec.dtype.itemsize:
-            data = data.clone()  # torch's kernels need aligned data
-        if spec.dtype == torch.bool:
-            return (data != 0).view(spec.shape)  # other values than 0 and 1 would be undefined behavior
-        return data.view(spec.dtype).view(spec.shape)
+        return _viewed(
+            data.clone() if data.data_ptr() % spec.dtype.itemsize else data, spec
+        )  # kernels need aligned data
 
     def _mapped(self) -> mmap.mmap:
         mapping = self._mapping() if self._mapping is not None else None
@@ -78,6 +88,13 @@ class MappedFile:
 
     def _changed(self) -> NormscopeError:
         return self.problem("was changed while it was read")
+
+
+def _viewed(data: Tensor, spec: TensorSpec) -> Tensor:
+    """Bytes as a tensor of another dtype and shape."""
+    if spec.dtype == torch.bool:
+        return (data != 0).view(spec.shape)  # other values than 0 and 1 would be undefined behavior
+    return data.view(spec.dtype).view(spec.shape)
 
 
 def shape_problem(shape: tuple[int, ...]) -> str | None:
