@@ -196,7 +196,7 @@ def test_a_regular_expression_without_end_is_an_error(tmp_path: Path) -> None:
     """The library panics, which Python does not raise as an Exception."""
     endless = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}
     tokenizer = load_tokenizer(changed(tmp_path, pre_tokenizer=endless))
-    with pytest.raises(TokenError, match="the tokenizer cannot encode the text: .*retry-limit"):
+    with pytest.raises(TokenError, match=r"the tokenizer cannot encode the text: .*retry-limit"):
         tokenizer.encode("a" * 40 + "b")
 
 
