@@ -135,7 +135,7 @@ def read_adapters(folder: str | Path, config: GPTConfig, family: Family | None =
             keep = keep if bool(keep.any()) else torch.ones_like(keep)
             found[name] = Adapter(a[keep].contiguous(), own[:, keep].contiguous(), scale)
     if left := sorted(set(tensors) - used):
-        # peft adds the base weights of a head or an embedding that is a target, which might differ from the base model's.
+        # peft adds the base weights if a head or an embedding is a target; they might differ from the base model's.
         option = "(save_embedding_layers=False)" if any(".base_layer." in name for name in left) else ""
         raise WeightsError(f"the adapter has weights for unknown layers: {', '.join(left[:4])}\nfix: {_FIX}{option}")
     if not found:
