@@ -27,8 +27,8 @@ _OF_MODELS = ("checkpoint", "depth", "model")
 """Settings that also choose a model; all others are about how an x-ray is taken."""
 _ROUNDING = 0.05
 """Largest difference of a weight that may be rounding or quantization, as a share of the largest value."""
-_QUANTIZATION_ERROR = {"q8_0": 0.01, "q6_k": 0.04, "q4_k": 0.13, "q4_0": 0.13}
-"""Largest difference of a weight by quantization, as a share of the largest value of its tensor."""
+_QUANTIZATION_ERROR = {"f16": 2**-11, "bf16": 2**-8, "q8_0": 0.01, "q6_k": 0.04, "q4_k": 0.13, "q4_0": 0.13}
+"""Largest difference of a weight by the format of its file, as a share of the largest value of its tensor."""
 _ONNX_NAME = "model.onnx"
 _UNRELATED = 0.5
 """Share of the weights that differ, beyond which no single mistake is searched for."""
