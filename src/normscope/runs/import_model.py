@@ -18,7 +18,7 @@ from normscope.errors import ConfigError, FileError, WeightsError
 from normscope.interop.checkpoint import ExternalCheckpoint, build_model
 from normscope.runs.config import Imported, RunConfig
 from normscope.runs.read_source import find_source, need_tokenizer, read_source
-from normscope.runs.run import Run, check_no_run, new_run_folder
+from normscope.runs.run import Run, new_run_folder
 from normscope.storage.files import make_folder, write_errors
 from normscope.training.config import TrainConfig
 
@@ -53,7 +53,6 @@ def import_model(source: str | Path, out: str | Path | None = None) -> Run:
 
 
 def _check_free(folder: Path) -> None:
-    check_no_run(folder)
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise FileError(f"{folder} exists and is not an empty folder\nfix: choose a new folder with --out")
 
