@@ -8,6 +8,8 @@ import pytest
 import torch
 
 from normscope.blocks.rotary_scaling import RotaryScaling
+from normscope.comparing.behavior import tolerance_for
+from normscope.comparing.comparison import ModelDiff
 from normscope.comparing.runtimes import RuntimeMissingError
 from normscope.errors import ConfigError, FileError
 from normscope.exporting import safetensors_folder
@@ -15,6 +17,7 @@ from normscope.exporting.export import FORMATS, MARKER, Exported, ExportError, e
 from normscope.exporting.gguf.architectures import architecture_of
 from normscope.exporting.model_source import ModelSource
 from normscope.exporting.safetensors_folder import converted, write_shards
+from normscope.inspection.diff import diff
 from tests.exporting.models import small_source
 
 NEEDS = {"gguf": "xllamacpp", "onnx": "onnxruntime", "hf": "transformers"}
@@ -163,3 +166,19 @@ def test_large_weights_are_written_in_several_files(tmp_path: Path) -> None:
     assert sorted(set(index["weight_map"].values())) == [f"model-0000{i}-of-00003.safetensors" for i in (1, 2, 3)]
     for name, file in index["weight_map"].items():
         assert torch.equal(load_file(tmp_path / file)[name], tensors[name])
+
+
+def test_a_gguf_file_with_rounded_matrices_is_the_model_that_it_was_made_from(tmp_path: Path) -> None:
+    """The vectors are float32, so all weights are when they are read: the matrices are float16 nonetheless."""
+    pytest.importorskip("gguf")
+    source = small_source("llama", depth=1)
+    written = {}
+    for weights in ("f32", "f16"):
+        path = tmp_path / f"{weights}.gguf"
+        written[weights] = export_source(source, "gguf", path, weights, "skip").path
+    found = diff(written["f32"], written["f16"])
+    assert isinstance(found, ModelDiff)
+    assert not found.differs, str(found)
+    assert found.runtime.behavior is not None
+    assert found.runtime.behavior.distance > 0
+    assert found.runtime.behavior.tolerance == tolerance_for("float16")

@@ -101,6 +101,8 @@ def test_we_load_what_peft_writes_and_merge_it_as_peft_does(name: str, tmp_path:
         ({"use_dora": True}, "unsupported setting use_dora=True"),
         ({"peft_type": "IA3"}, "unsupported setting peft_type='IA3'"),
         ({"modules_to_save": ["lm_head"]}, "unsupported setting modules_to_save"),
+        ({"alora_invocation_tokens": [5, 6]}, "unsupported setting alora_invocation_tokens"),
+        ({"use_bdlora": {"nblocks": 2}}, "unsupported setting use_bdlora"),
         ({"r": 5}, "has rank 2, but adapter_config.json says 5"),
         ({"lora_alpha": "x"}, "no valid lora_alpha"),
         ({"init_lora_weights": "pissa_niter_4"}, "unsupported setting init_lora_weights='pissa_niter_4'"),
@@ -119,6 +121,19 @@ def test_what_is_not_supported_is_refused_by_name(change: dict[str, Any], proble
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(NormscopeError, match=problem):
         read_adapters(tmp_path / "adapter", model.config)
+
+
+def test_copies_of_base_weights_are_refused_with_the_option_that_leaves_them_out(tmp_path: Path) -> None:
+    theirs = make("llama", tmp_path / "base")
+    config = peft.LoraConfig(r=2, target_modules=["q_proj", "lm_head"])
+    tuned = peft.get_peft_model(theirs, config)
+    with pytest.warns(UserWarning, match="save_embedding_layers"):
+        tuned.save_pretrained(tmp_path / "auto")
+    tuned.save_pretrained(tmp_path / "without", save_embedding_layers=False)
+    base = build_model(read_huggingface(tmp_path / "base"))
+    with pytest.raises(NormscopeError, match=r"lm_head\.base_layer\.weight\nfix: .*save_embedding_layers=False"):
+        read_adapters(tmp_path / "auto", base.config)
+    assert "head" in read_adapters(tmp_path / "without", base.config)
 
 
 PATTERNS = [

@@ -74,7 +74,7 @@ def test_an_import_replaces_nothing(tiny: Path, tmp_path: Path) -> None:
     with pytest.raises(FileError, match="is not an empty folder\nfix: choose a new folder with --out"):
         import_model(tiny, tmp_path)
     run = import_model(tiny, tmp_path / "run")
-    with pytest.raises(FileError, match="already contains a run"):
+    with pytest.raises(FileError, match="is not an empty folder\nfix: choose"):  # not "resume", which it can't
         import_model(tiny, run.folder)
     with pytest.raises(ConfigError, match="is already a run"):
         import_model(run.folder)
@@ -112,11 +112,16 @@ def test_a_damaged_import_is_refused(tiny: Path, tmp_path: Path) -> None:
         ("empty", "empty is not a model: it is an empty folder\nlooked for: run: a folder"),
         ("notes.txt", r"notes.txt is not a model: it is a file that starts with b'a text'"),
         ("untokenized", "has no tokenizer\nfix: copy the tokenizer.json"),
+        ("untokenized/model.safetensors", "\nfix: name the folder that it is in, untokenized$"),
+        ("onnx", "onnx is an ONNX model, which only `normscope diff` runs\nfix: use the run"),
     ],
 )
 def test_what_is_no_source_is_refused(name: str, words: str, tiny: Path, in_folder: Path) -> None:
     (in_folder / "empty").mkdir()
     (in_folder / "notes.txt").write_text("a text")
+    (in_folder / "onnx").mkdir()
+    for name_of_export in ("config.json", "model.onnx"):
+        (in_folder / "onnx" / name_of_export).write_text("{}")
     (in_folder / "untokenized").mkdir()
     for file in tiny.iterdir():
         if file.name != "tokenizer.json":

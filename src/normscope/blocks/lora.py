@@ -200,7 +200,7 @@ def freeze(model: nn.Module, patterns: Iterable[str]) -> list[str]:
         if not matched:
             raise ConfigError(
                 f"the pattern {pattern!r} matches no trainable parameter\n"
-                f"fix: use a pattern such as 'embedding.*' or 'blocks.0.*'"
+                f"fix: use a pattern such as 'blocks.0.*'; the first parameters are {', '.join(names[:3])}"
             )
         found += matched
     if len(set(found)) == len(names):

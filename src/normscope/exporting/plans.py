@@ -24,7 +24,6 @@ from normscope.exporting.safetensors_folder import DTYPES, converted
 from normscope.generate.decoder import pack
 from normscope.interop.checkpoint import model_from_weights
 from normscope.interop.families import family_of
-from normscope.interop.files.lazy_tensors import LazyTensors
 from normscope.models.gpt import GPT
 
 _LLAMA_CPP_TOLERANCES = {"f32": 1e-3, "f16": 0.05, "q8_0": 0.5, "q4_0": 0.5}
@@ -78,9 +77,7 @@ def _huggingface_model(model: GPT, weights: str) -> GPT:
     if _is_in(model, weights):
         return model
     family, config = family_of(model.config), model.config
-    theirs = family.to_theirs(config, model.state_dict())
-    specs = {name: spec._replace(dtype=torch.float32) for name, spec in theirs.specs.items()}
-    rounded = LazyTensors(specs, lambda name: in_dtype(theirs[name], weights).float())
+    rounded = converted(converted(family.to_theirs(config, model.state_dict()), weights), "float32")
     return model_from_weights(config, family.weights(config, rounded))
 
 

@@ -21,15 +21,14 @@ from normscope.inspection.xray import is_saved_xray, xray_diff
 from normscope.interop.checkpoint import build_model
 from normscope.models.gpt import GPTConfig
 from normscope.models.presets import preset
-from normscope.runs.read_source import find_source, read_source
+from normscope.runs.read_source import ONNX_NAME, find_source, read_source
 
 _OF_MODELS = ("checkpoint", "depth", "model")
 """Settings that also choose a model; all others are about how an x-ray is taken."""
 _ROUNDING = 0.05
 """Largest difference of a weight that may be rounding or quantization, as a share of the largest value."""
-_QUANTIZATION_ERROR = {"q8_0": 0.01, "q6_k": 0.04, "q4_k": 0.13, "q4_0": 0.13}
-"""Largest difference of a weight by quantization, as a share of the largest value of its tensor."""
-_ONNX_NAME = "model.onnx"
+_QUANTIZATION_ERROR = {"f16": 2**-11, "bf16": 2**-8, "q8_0": 0.01, "q6_k": 0.04, "q4_k": 0.13, "q4_0": 0.13}
+"""Largest difference of a weight by the format of its file, as a share of the largest value of its tensor."""
 _UNRELATED = 0.5
 """Share of the weights that differ, beyond which no single mistake is searched for."""
 
@@ -112,8 +111,8 @@ def read_side(
 def _onnx_folder(source: str | Path) -> Path | None:
     """The folder of an ONNX model, if the source is one, or the model.onnx in it."""
     path = as_path(source, "a model")
-    folder = path.parent if path.name == _ONNX_NAME else path
-    return folder if (folder / _ONNX_NAME).is_file() else None
+    folder = path.parent if path.name == ONNX_NAME else path
+    return folder if (folder / ONNX_NAME).is_file() else None
 
 
 def compare_sides(a: Side, b: Side, tolerance: float | None = None) -> ModelDiff:

@@ -26,7 +26,7 @@ class ExternalCheckpoint:
         tokenizer: the model's tokenizer; None if the checkpoint has none.
         chat_template: Jinja template of a conversation; None if the checkpoint has none.
         notices: messages for the user, such as a tokenizer that was not found.
-        quantization: coarsest format of quantized weights, such as "Q4_0", which are float32 here; None for none.
+        quantization: coarsest format of weights that are float32 only here, such as "Q4_0" or "F16"; None for none.
     """
 
     format: str

@@ -33,8 +33,8 @@ _HARMLESS = frozenset(
 """Metadata that is checked elsewhere, or that does not change the logits."""
 
 
-_QUANTIZED = ("Q4_0", "Q4_K", "Q6_K", "Q8_0")
-"""Formats of quantized tensors, the coarsest first."""
+_COARSE = ("Q4_0", "Q4_K", "Q6_K", "Q8_0", "BF16", "F16")
+"""Formats of tensors with fewer bits than float32, the coarsest first."""
 
 
 def read_gguf(path: str | Path) -> ExternalCheckpoint:
@@ -65,8 +65,15 @@ def read_gguf(path: str | Path) -> ExternalCheckpoint:
         weights=weights,
         tokenizer=tokenizer,
         chat_template=template if isinstance(template, str) else None,
-        quantization=next((kind for kind in _QUANTIZED if kind in file.types.values()), None),
+        quantization=_quantization(file, tensors),
     )
+
+
+def _quantization(file: GGUFFile, tensors: LazyTensors) -> str | None:
+    """The coarsest format of the tensors that are float32 now: float16 matrices are, beside float32 vectors."""
+    if any(spec.dtype != torch.float32 for spec in tensors.specs.values()):
+        return None
+    return next((kind for kind in _COARSE if kind in file.types.values()), None)
 
 
 def _problem(file: GGUFFile, text: str) -> WeightsError:

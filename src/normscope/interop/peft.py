@@ -35,7 +35,19 @@ _REQUIRED = {"peft_type": "LORA", "use_dora": False, "use_qalora": False, "bias"
 """Settings with a single supported value."""
 _INITIALIZATIONS = (None, True, False, "gaussian", "eva", "orthogonal")
 """Those that leave the base model as it is. The adapters of others fit weights that peft changes when it loads them."""
-_UNUSED = ("modules_to_save", "layer_replication", "trainable_token_indices", "target_parameters", "megatron_config")
+_UNUSED = (
+    "modules_to_save",
+    "layer_replication",
+    "trainable_token_indices",
+    "target_parameters",
+    "megatron_config",
+    "alora_invocation_tokens",  # the adapter counts only after these tokens
+    "use_bdlora",
+    "kasa_config",
+    "monteclora_config",
+    "velora_config",
+    "arrow_config",
+)
 """Settings that are supported only if they are not in use."""
 
 
@@ -122,7 +134,9 @@ def read_adapters(folder: str | Path, config: GPTConfig, family: Family | None =
             keep = keep if bool(keep.any()) else torch.ones_like(keep)
             found[name] = Adapter(a[keep].contiguous(), own[:, keep].contiguous(), scale)
     if left := sorted(set(tensors) - used):
-        raise WeightsError(f"the adapter has weights for unknown layers: {', '.join(left[:4])}\nfix: {_FIX}")
+        # peft adds the base weights if a head or an embedding is a target; they might differ from the base model's.
+        option = "(save_embedding_layers=False)" if any(".base_layer." in name for name in left) else ""
+        raise WeightsError(f"the adapter has weights for unknown layers: {', '.join(left[:4])}\nfix: {_FIX}{option}")
     if not found:
         raise WeightsError(f"{path} has no adapter of a linear layer\nfix: {_FIX}")
     return found

@@ -19,7 +19,7 @@ from normscope.interop.checkpoint import ExternalCheckpoint, build_model
 from normscope.ops.finite import is_finite
 from normscope.runs.config import Imported, RunConfig
 from normscope.runs.read_source import find_source, need_tokenizer, read_source
-from normscope.runs.run import Run, check_no_run, new_run_folder
+from normscope.runs.run import Run, new_run_folder
 from normscope.storage.files import make_folder, write_errors
 from normscope.training.config import TrainConfig
 
@@ -59,7 +59,6 @@ def import_model(
 
 
 def _check_free(folder: Path) -> None:
-    check_no_run(folder)
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise FileError(f"{folder} exists and is not an empty folder\nfix: choose a new folder with --out")
 

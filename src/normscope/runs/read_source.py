@@ -15,6 +15,7 @@ from normscope.runs.run import Run
 from normscope.storage.files import open_regular
 
 SOURCE_KINDS = "a run folder, a Hugging Face folder, or a checkpoint of another tool"
+ONNX_NAME = "model.onnx"
 _LISTED = 4
 """Number of files of a folder that an error lists."""
 
@@ -51,6 +52,10 @@ def find_source(source: str | Path, presets: Collection[str] = PRESETS.keys()) -
         hint = did_you_mean(path, presets, f"use a preset ({', '.join(presets)}), {SOURCE_KINDS}")
         raise FileError(f"no such model: {short_repr(str(path))} does not exist (nothing is downloaded)\nfix: {hint}")
     found = [one for one in FORMATS if one.recognizes(path)]
+    if not found and (path / ONNX_NAME).is_file():
+        raise FileError(
+            f"{path} is an ONNX model, which only `normscope diff` runs\nfix: use the run that it is made from"
+        )
     if not found and (path / CONFIG_NAME).exists():
         return Source("run", path)  # opening it reports what is wrong with it
     if not found:
@@ -132,7 +137,10 @@ def _unknown(path: Path) -> FileError:
     else:
         with open_regular(path) as file:
             what = f"a file that starts with {file.read(8)!r}"
-    return FileError(f"{path} is not a model: it is {what}\nlooked for: {'; '.join(signs)}\nfix: use {SOURCE_KINDS}")
+    fix = f"use {SOURCE_KINDS}"
+    if path.is_file() and (path.parent / CONFIG_NAME).is_file():
+        fix = f"name the folder that it is in, {path.parent}"
+    return FileError(f"{path} is not a model: it is {what}\nlooked for: {'; '.join(signs)}\nfix: {fix}")
 
 
 def _ambiguous(path: Path, found: list[Format]) -> FileError:

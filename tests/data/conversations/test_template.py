@@ -197,6 +197,23 @@ def test_a_special_token_in_a_message_is_refused(tokenizer: HuggingFaceTokenizer
         "{{ cycler.__init__.__globals__ }}",
         "{{ undefined.attribute }}",
         "{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}",
+        "{{ 'a'.encode() * 99999999 }}",
+        "{{ (5).to_bytes(99999999, 'big') }}",
+        "{{ ('f' * 99999) | int(0, 16) == 1 }}",
+        *(
+            f"{{% set all = namespace(x='a') %}}{{% for i in range(28) %}}{{% set all.x = {twice} %}}{{% endfor %}}"
+            "{{ all.x == messages }}{{ all.x | string | length }}"
+            for twice in (
+                "[all.x, all.x]",
+                "(all.x, all.x)",
+                "{'a': all.x, 'b': all.x}",
+                "dict(a=all.x, b=all.x)",
+                "[all.x] * 2",
+                "[none, none] | map('default', all.x, true) | list",
+            )
+        ),
+        "{% macro f(x, n) %}{% if n %}{{ f(namespace(a=x, b=x), n - 1) }}{% else %}{{ x }}{% endif %}{% endmacro %}"
+        "{{ raise_exception(f('a', 28)) }}",
     ],
 )
 def test_hostile_templates_are_stopped(source: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -163,3 +163,52 @@ def test_a_fork_after_encoding_does_not_warn() -> None:
     env = {name: value for name, value in os.environ.items() if name != "TOKENIZERS_PARALLELISM"}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=20)
     assert (done.stdout, done.stderr) == ("0\n", "")
+
+
+def changed(tmp_path: Path, **parts: object) -> Path:
+    """A tokenizer.json with other parts."""
+    content = json.loads(train_bpe([TEXT], vocab_size=280).to_json())
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps({**content, **parts}))
+    return path
+
+
+def replacements(count: int, content: str) -> list[object]:
+    return [{"type": "Replace", "pattern": {"String": "a"}, "content": content}] * count
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"normalizer": {"type": "Sequence", "normalizers": replacements(8, "aaa")}},
+        {"normalizer": {"type": "Prepend", "prepend": "a" * 2000}},
+        {"decoder": {"type": "Sequence", "decoders": replacements(8, "aaa")}},
+    ],
+)
+def test_replacements_that_could_fill_the_memory_are_refused(tmp_path: Path, parts: dict[str, object]) -> None:
+    with pytest.raises(FileError, match="its replacements make a text more than 1,000 times longer"):
+        load_tokenizer(changed(tmp_path, **parts))
+    few = {"type": "Sequence", "normalizers": replacements(6, "aaa")}
+    assert len(load_tokenizer(changed(tmp_path, normalizer=few)).encode("a")) > 1
+
+
+def test_a_regular_expression_without_end_is_an_error(tmp_path: Path) -> None:
+    """The library panics, which Python does not raise as an Exception."""
+    endless = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}
+    tokenizer = load_tokenizer(changed(tmp_path, pre_tokenizer=endless))
+    with pytest.raises(TokenError, match=r"the tokenizer cannot encode the text: .*retry-limit"):
+        tokenizer.encode("a" * 40 + "b")
+
+
+@pytest.mark.parametrize(("count", "token"), [(65, 0), (1, 999)])
+def test_start_tokens_that_no_model_has_are_refused(tmp_path: Path, count: int, token: int) -> None:
+    start, text = {"SpecialToken": {"id": "<|end|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}
+    processor = {
+        "type": "TemplateProcessing",
+        "single": [start] * count + [text],
+        "pair": [text, {"Sequence": {"id": "B", "type_id": 0}}],
+        "special_tokens": {"<|end|>": {"id": "<|end|>", "ids": [token], "tokens": ["<|end|>"]}},
+    }
+    tokenizer = load_tokenizer(changed(tmp_path, post_processor=processor))
+    with pytest.raises(TokenError, match=f"puts {count} tokens before every text, the largest {token}"):
+        _ = tokenizer.start_tokens

@@ -11,6 +11,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from typing import Any
 
 from jinja2 import TemplateError, nodes, pass_environment
@@ -21,12 +22,15 @@ from jinja2.filters import do_batch, make_attrgetter, sync_do_slice
 from jinja2.parser import Parser
 from jinja2.runtime import Context, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace
 
 MARK_START, MARK_END = "\ufdd0", "\ufdd1"
 """Noncharacters of Unicode, which no text has, around what is in {% generation %}."""
 MAX_SECONDS = 2.0
 MAX_OUTPUT = 2**22
-"""Characters of a rendered conversation, and of every string and list on the way."""
+"""Characters of a rendered conversation, and of every string and list on the way, with what is in it."""
+MAX_BITS = 1024
+"""Bits of every number."""
 MAX_TEMPLATE = 2**18
 # fmt: off
 _KEPT_FILTERS = frozenset((
@@ -56,8 +60,15 @@ class _Generation(Extension):
         return f"{MARK_START}{caller()}{MARK_END}"
 
 
+class _Namespace(Namespace):
+    """Is not shown with its contents, which may be namespaces with the same contents, and so on."""
+
+    def __repr__(self) -> str:
+        return "<Namespace>"
+
+
 class _CodeGenerator(CodeGenerator):
-    """Sends the operator ~ through `_concat`, which has a limit."""
+    """Sends the operator ~ and literals of containers through functions that have a limit."""
 
     def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:  # noqa: N802  # as in jinja2
         self.write("environment.concat((")
@@ -67,12 +78,30 @@ class _CodeGenerator(CodeGenerator):
             self.write("), ")
         self.write("))")
 
+    def visit_List(self, node: nodes.List, frame: Frame) -> None:  # noqa: N802
+        self._visit_limited(super().visit_List, node, frame)
+
+    def visit_Dict(self, node: nodes.Dict, frame: Frame) -> None:  # noqa: N802
+        self._visit_limited(super().visit_Dict, node, frame)
+
+    def visit_Tuple(self, node: nodes.Tuple, frame: Frame) -> None:  # noqa: N802
+        if node.ctx == "load":
+            self._visit_limited(super().visit_Tuple, node, frame)
+        else:
+            super().visit_Tuple(node, frame)
+
+    def _visit_limited(self, visit: Callable[..., None], node: nodes.Node, frame: Frame) -> None:
+        self.write("environment.limited(")
+        visit(node, frame)
+        self.write(")")
+
 
 class ChatEnvironment(ImmutableSandboxedEnvironment):
     """A sandbox with limits on products, powers, formats and calls."""
 
     code_generator_class = _CodeGenerator
     concat = staticmethod(lambda parts: _concat(parts))
+    limited = staticmethod(lambda value: _limited(value))
     intercepted_binops = frozenset({"*", "**", "%", "+"})
 
     def __init__(self) -> None:
@@ -80,7 +109,8 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         self.filters = {name: self.filters[name] for name in self.filters if name in _KEPT_FILTERS}
         self.filters["tojson"] = _to_json
         self.filters |= {"batch": _batch, "join": _join, "replace": _replace, "slice": _slice}
-        self.globals = {name: self.globals[name] for name in ("range", "dict", "namespace")}
+        self.filters = {name: _limited_filter(one) for name, one in self.filters.items()}
+        self.globals = {"range": self.globals["range"], "dict": dict, "namespace": _Namespace}
         self.globals |= {"raise_exception": _raise, "strftime_now": _strftime_now}
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
@@ -92,12 +122,9 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
             for one, other in ((left, right), (right, left)):
                 if isinstance(one, str | list | tuple) and isinstance(other, int) and len(one) * other > MAX_OUTPUT:
                     raise SecurityError("a product is too long")
-            if isinstance(left, int) and isinstance(right, int) and left.bit_length() + right.bit_length() > 1024:
+            if isinstance(left, int) and isinstance(right, int) and left.bit_length() + right.bit_length() > MAX_BITS:
                 raise SecurityError("a number is too large")
-        result = super().call_binop(context, operator, left, right)
-        if isinstance(result, str | list | tuple) and len(result) > MAX_OUTPUT:
-            raise SecurityError("a value is too long")
-        return result
+        return _limited(super().call_binop(context, operator, left, right))
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
         owner = getattr(value, "__self__", None)
@@ -107,6 +134,8 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805  # as in jinja2
         owner, name = getattr(__obj, "__self__", None), getattr(__obj, "__name__", "")
+        if name in ("encode", "to_bytes", "from_bytes"):  # bytes have the methods of strings, but none of their limits
+            raise SecurityError(f"{name} is not available in chat templates")
         if isinstance(owner, str):
             if name in ("center", "ljust", "rjust", "zfill", "expandtabs") and any(
                 isinstance(value, int) and value > 10_000 for value in (*args, *kwargs.values())
@@ -118,7 +147,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
                 _check_replaced(owner, *args[:2])
             if name == "join":
                 args = (_checked_parts(owner, *args),)
-        return super().call(__context, __obj, *args, **kwargs)
+        return _limited(super().call(__context, __obj, *args, **kwargs))
 
 
 def render(template: Any, **variables: Any) -> str:
@@ -159,6 +188,36 @@ def _deadline(seconds: float) -> Iterator[None]:
 def _check_format(text: str) -> None:
     if re.search(r"[0-9]{4}|\{[^}]*\{|%[^a-zA-Z%]*\*", text):
         raise SecurityError("a format asks for too many characters")
+
+
+def _limited(value: Any) -> Any:
+    """The value, unless it is too large: a container counts what is in it each time, as its text would.
+
+    Everything that a template makes goes through this. So [x, x] of [x, x] of ... stops, before something that can't be
+    interrupted, such as comparing it or writing it out, takes forever.
+    """
+    if isinstance(value, int) and value.bit_length() > MAX_BITS:
+        raise SecurityError("a number is too large")
+    size, pending = 0, [value]
+    while pending:
+        one = pending.pop()
+        if isinstance(one, str | list | tuple | dict):
+            size += len(one)
+            if size > MAX_OUTPUT:
+                raise SecurityError("a value is too long")
+        if isinstance(one, dict):
+            pending += [*one.keys(), *one.values()]
+        elif isinstance(one, list | tuple):
+            pending += one
+    return value
+
+
+def _limited_filter(function: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(function)
+    def limited(*arguments: Any, **options: Any) -> Any:
+        return _limited(function(*arguments, **options))
+
+    return limited
 
 
 def _concat(parts: Iterable[str]) -> str:

@@ -46,6 +46,9 @@ _KNOWN_EOS_NAMES = (
 MAX_TOKEN_IDS = 2**22
 """Limit of token ids: tables as long as the largest id must fit in memory; vocabularies have up to a million."""
 
+MAX_START_TOKENS = 64
+"""Limit of the tokens before every text; models have one."""
+
 _PARALLELISM = "TOKENIZERS_PARALLELISM"
 _SET_BY_USER = _PARALLELISM in os.environ
 _THIS_PROCESS = os.getpid()
@@ -64,6 +67,17 @@ def parallel_tokenization() -> Iterator[None]:
         yield
     finally:
         os.environ[_PARALLELISM] = "false"
+
+
+@contextmanager
+def library_errors() -> Iterator[None]:
+    """Raise what the library raises while it encodes as a TokenError, such as for a regular expression without end."""
+    try:
+        yield
+    except BaseException as error:  # the library raises nothing narrower, and its panics are not Exceptions
+        if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
+            raise
+        raise TokenError(f"the tokenizer cannot encode the text: {error}\nfix: use another tokenizer") from error
 
 
 class HuggingFaceTokenizer(Tokenizer):
@@ -130,15 +144,23 @@ class HuggingFaceTokenizer(Tokenizer):
         """What the library's post-processor puts before a text."""
         if self._library.post_processor is None:
             return ()
-        found = self._library.encode("a")
+        with library_errors():
+            found = self._library.encode("a")
         count = next((i for i, special in enumerate(found.special_tokens_mask) if not special), len(found.ids))
-        return tuple(found.ids[:count])
+        start = found.ids[:count]
+        if count > MAX_START_TOKENS or max(start, default=0) >= self.vocab_size:
+            raise TokenError(
+                f"the tokenizer puts {count:,} tokens before every text, the largest {max(start)}: expected at most "
+                f"{MAX_START_TOKENS} of the {self.vocab_size:,} in its vocabulary\nfix: correct its post_processor"
+            )
+        return tuple(start)
 
     def encode_with_spans(self, text: str) -> tuple[Tokens, NDArray[np.int64]]:
         self._check(text)
         self._library.encode_special_tokens = False
         try:
-            encoding = self._library.encode(text, add_special_tokens=False)
+            with library_errors():
+                encoding = self._library.encode(text, add_special_tokens=False)
         finally:
             self._library.encode_special_tokens = True
         return np.array(encoding.ids, self.dtype), np.array(encoding.offsets, np.int64).reshape(-1, 2)
@@ -149,11 +171,8 @@ class HuggingFaceTokenizer(Tokenizer):
     def _encode_many(self, texts: Sequence[str]) -> list[Tokens]:
         for text in texts:
             self._check(text)
-        try:
-            with parallel_tokenization():
-                encodings = self._library.encode_batch_fast(list(texts), add_special_tokens=False)
-        except Exception as error:  # the library raises nothing narrower
-            raise TokenError(f"the tokenizer cannot encode the text: {error}\nfix: use another tokenizer") from error
+        with library_errors(), parallel_tokenization():
+            encodings = self._library.encode_batch_fast(list(texts), add_special_tokens=False)
         found = [np.array(encoding.ids, dtype=self.dtype) for encoding in encodings]
         if self._unknown is not None:
             for text, ids in zip(texts, found, strict=True):

@@ -1,6 +1,7 @@
 """Load a tokenizer from a tokenizer.json."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +15,8 @@ from normscope.storage.json_files import MAX_TOKENIZER_BYTES, JsonSource, rerais
 
 OWN_SETTINGS = "normscope"
 """The entry of ours in a tokenizer.json, which Hugging Face's library does not read."""
+_MAX_GROWTH = 1000
+"""How many times longer the normalizers, or the decoders, may make a text; usually they keep its length."""
 _FIX = "name a file written by save() or by Hugging Face's tokenizers; if it is damaged, copy it again"
 
 
@@ -69,6 +72,8 @@ def parse_tokenizer(data: bytes, path: Path, eos: str | None = None, model: Mode
     content = JsonSource(path, _FIX).parse(data, dict[str, Any], allow_any_text=True)
     if "model" not in content:
         return _own_tokenizer(path, content)
+    if max(_growth(content.get("normalizer")), _growth(content.get("decoder"))) > _MAX_GROWTH:
+        raise _not_a_tokenizer(path, f"its replacements make a text more than {_MAX_GROWTH:,} times longer")
     text, is_complete = data.decode(), model is not None
     if (own := content.pop(OWN_SETTINGS, None)) is not None:
         eos, is_complete, text = own.get("eos_token") if isinstance(own, dict) else None, True, json.dumps(content)
@@ -82,6 +87,15 @@ def parse_tokenizer(data: bytes, path: Path, eos: str | None = None, model: Mode
         names = f"{', '.join(surplus[:3])}{', ...' * (len(surplus) > 3)}"
         tokenizer.notices = (*tokenizer.notices, f"left out tokens that the model has no embedding for: {names}")
     return tokenizer
+
+
+def _growth(step: Any) -> int:
+    """A bound on how many times longer a text becomes: one replacement after the other could fill any memory."""
+    if not isinstance(step, dict):
+        return 1
+    steps = [*_list(step.get("normalizers")), *_list(step.get("decoders"))]
+    texts = [text for name in ("content", "prepend") if isinstance(text := step.get(name), str)]
+    return math.prod([*map(_growth, steps), *(max(1, len(text)) for text in texts)])
 
 
 def _remove_surplus(content: dict[str, Any], vocab_size: int) -> list[str]:
@@ -104,8 +118,11 @@ def _name_of(content: dict[str, Any], token: int | None) -> str | None:
 
 
 def _added_tokens(content: dict[str, Any]) -> list[dict[str, Any]]:
-    added = content.get("added_tokens")
-    return [one for one in added if isinstance(one, dict)] if isinstance(added, list) else []
+    return [one for one in _list(content.get("added_tokens")) if isinstance(one, dict)]
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _own_tokenizer(path: Path, content: dict[str, Any]) -> Tokenizer:
