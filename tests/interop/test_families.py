@@ -10,6 +10,7 @@ import transformers
 
 from normscope.blocks.norm.norm_spec import NormSpec
 from normscope.blocks.residual import WIRINGS
+from normscope.blocks.rotary_scaling import RotaryScaling
 from normscope.errors import ConfigError, NormscopeError, WeightsError
 from normscope.interop import families as package
 from normscope.interop.config_differences import differing_fields
@@ -154,6 +155,8 @@ def test_a_setting_of_another_type_gives_an_error_of_ours(form: str, key: str, v
         (llama(rotary_pattern="RRRN"), "smollm3"),
         (llama(window=5, window_pattern="SSL"), "smollm3"),
         (llama(dropout=0.5, init="gpt2"), "llama"),
+        (llama(rotary_scaling=RotaryScaling(kind="linear", factor=4.0)), "llama"),  # which Phi-3 doesn't have
+        (llama(window=100, rotary_scaling=RotaryScaling(kind="yarn", factor=4.0)), "mistral"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -96,7 +96,9 @@ def rotary(
         return found
 
     def write(config: GPTConfig) -> dict[str, Any]:
-        written: dict[str, Any] = {base_name: config.rotary_base, **_written(config.rotary_scaling)}
+        scaling = config.rotary_scaling
+        known = scaling if scaling is None or scaling.kind in kinds else None
+        written: dict[str, Any] = {base_name: config.rotary_base, **_written(known)}
         if local_base is not None:
             written[local_name] = _first(config.local_rotary_base, config.rotary_base)
         if partial:
