@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -9,8 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from normscope.diagnostics.collect.accumulators import ModuleAccumulator
+from normscope.diagnostics.collect.collectives import NoCollectives, has_other_ranks
 from normscope.diagnostics.collect.losses import LossTracker
 from normscope.diagnostics.collect.tensors import JoinLocation, TensorRegistry, is_measurable
+from normscope.diagnostics.ranks.batches import BatchChecksums
 from normscope.tracing.tensor_table import TensorLineage
 from normscope.tracing.tracer import Hook, HookHandles
 
@@ -48,6 +51,7 @@ class XraySession:
         self.registry = TensorRegistry()
         self.lineage = TensorLineage()
         self.losses = LossTracker()
+        self.batch_checksums: BatchChecksums | None = None
         self.notices: dict[str, None] = {}
         self.batches = 0
         self.skipped_steps = 0
@@ -55,6 +59,7 @@ class XraySession:
         self.thread: int | None = None
         self.found_non_finite_gradient = False
         self._order = 0
+        self._has_ranks = has_other_ranks()
         self._lock = threading.RLock()
         self._reported_failures: set[tuple[str, type[Exception]]] = set()
         self._handles = HookHandles()
@@ -69,10 +74,10 @@ class XraySession:
     def guarded(self, where: str, work: Callable[..., _Result], *args: Any) -> _Result | None:
         """Run a part of the x-ray, one thread at a time. An error becomes a notice and never reaches the model.
 
-        What it does with tensors is not recorded, and does not reach tensor subclasses.
+        What it does with tensors is not recorded, does not reach tensor subclasses, and does not communicate.
         """
         try:
-            with self._lock, torch._C.DisableTorchFunction():
+            with self._lock, torch._C.DisableTorchFunction(), NoCollectives() if self._has_ranks else nullcontext():
                 return work(*args)
         except Exception as error:
             self.report_failure(where, error)

@@ -1,0 +1,186 @@
+"""Ranks whose weights, buffers or running statistics differ, although they should train one model."""
+
+from collections.abc import Iterator, Sequence
+
+from normscope.diagnostics.findings.finding import Finding, FindingKind, RecordView, check
+from normscope.diagnostics.module_names import common_parent, module_ref, parent_name
+from normscope.diagnostics.rank_stats import RankDifference
+from normscope.render.formatting import join_words, pluralize
+
+WEIGHTS_DIFFER = FindingKind("""
+weights-differ-between-ranks: {count} of {module} {verb} on {groups}{since}: {names}
+why: {reason} The ranks train different models: their gradients don't belong to the same weights, and a checkpoint of
+one rank is not that of another.
+fix: {fix}
+""")
+BUFFERS_DIFFER = FindingKind("""
+buffers-differ-between-ranks: {count} of {module} {verb} on {groups}: {names}
+why: {reason} A checkpoint, which one rank writes, has only its own, and the ranks compute different things.
+fix: set them alike on all ranks (the same seed, or dist.broadcast(buffer, 0)), or register those that should differ with
+persistent=False
+""")
+RUNNING_STATISTICS_DIFFER = FindingKind("""
+running-statistics-differ-between-ranks: the running statistics of {module}{more} differ on {groups}, by
+{standard deviations} standard deviations
+why: Each rank updates them with its own share of the batch, and nothing combines them. In eval mode every rank has
+another model, and a checkpoint has the statistics of one share of the data.
+fix: {fix}
+""")
+SHAPES_DIFFER = FindingKind("""
+shapes-differ-between-ranks: {count} of {module} {verb} in shape or dtype on {groups}, or exist on some only: {names}
+why: That is how the parts of a pipeline or a tensor-parallel model look. Ranks that share the work of one model need the
+same parameters.
+fix: if the ranks should train one model, build it from the same config on all of them
+""")
+
+SYNC_STATISTICS = "nn.SyncBatchNorm.convert_sync_batchnorm(model), or sync=True for the norms of normscope"
+LARGE_SHIFT = 1.0
+"""Difference of running statistics in standard deviations: as in `stale-running-statistics`, a different layer."""
+
+MAX_NAMES = 4
+"""Names in a title."""
+
+
+def differences_of(view: RecordView, kind: str) -> list[RankDifference]:
+    """The differences of this kind between ranks."""
+    ranks = view.record.ranks
+    return [] if ranks is None else [difference for difference in ranks.differences if difference.kind == kind]
+
+
+def describe_groups(difference: RankDifference) -> str:
+    """Name the ranks that differ from the largest group.
+
+    >>> describe_groups(RankDifference("weights", "", ((0, 2), (1,)), ("", "")))
+    'rank 1, but not on ranks 0 and 2'
+    >>> describe_groups(RankDifference("weights", "", ((0,), (1,), (2,)), ("", "", "")))
+    'ranks 0, 1 and 2'
+    """
+    groups = sorted(difference.ranks, key=len, reverse=True)
+    if len(groups[0]) == 1:
+        return list_ranks(tuple(rank for group in difference.ranks for rank in group))
+    odd = tuple(sorted(rank for group in groups[1:] for rank in group))
+    return f"{list_ranks(odd)}, but not on {list_ranks(groups[0])}"
+
+
+def list_ranks(ranks: Sequence[int]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {join_words([str(rank) for rank in ranks])}"
+
+
+def show_values(difference: RankDifference) -> str:
+    """The value of each group of ranks, as evidence.
+
+    >>> show_values(RankDifference("steps", "", ((0,), (1, 2)), ("3", "2")))
+    '3 on rank 0; 2 on ranks 1 and 2'
+    """
+    pairs = zip(difference.values, difference.ranks, strict=True)
+    return "; ".join(f"{value} on {list_ranks(ranks)}" for value, ranks in pairs)
+
+
+def _common(found: list[RankDifference], noun: str) -> dict[str, str]:
+    """What the titles of all kinds say."""
+    names = [f"`{difference.name}`" for difference in found[:MAX_NAMES]]
+    more = len(found) - len(names)
+    return {
+        "count": pluralize(len(found), noun),
+        "verb": "differ" if len(found) > 1 else "differs",
+        "groups": describe_groups(found[0]),
+        "names": ", ".join(names) + (f" and {more} more" if more else ""),
+    }
+
+
+def _place(found: list[RankDifference]) -> str:
+    return common_parent([parent_name(difference.name) for difference in found])
+
+
+@check("structural")
+def check_rank_weights(view: RecordView) -> Iterator[Finding]:
+    found = [*differences_of(view, "weights"), *differences_of(view, "shards")]
+    ranks = view.record.ranks
+    if not found or ranks is None:
+        return
+    found.sort(key=lambda difference: -(difference.difference or 0.0))
+    since = found[0].since
+    if since.startswith("in step") and differences_of(view, "gradients"):
+        return  # the gradients are the cause
+    worst = found[0]
+    evidence = {
+        "difference / rms": worst.difference,
+        "rms": show_values(worst),
+        "parameters": len(found),
+        "of": ranks.compared,
+        "since": since or None,
+    }
+    is_ddp = ranks.wrapper == "DistributedDataParallel"
+    reason, fix = _cause_of_weights(since, is_ddp)
+    common = _common(found, "parameter")
+    severity = "error" if ranks.wrapper else "warning"
+    words = f", since {since}" if since.startswith("before") else f", {since}" * bool(since)
+    yield WEIGHTS_DIFFER.found_in(_place(found), evidence, severity, **{**common, "since": words}, reason=reason, fix=fix)
+
+
+def _cause_of_weights(since: str, is_ddp: bool) -> tuple[str, str]:
+    """Why weights differ, and what to do."""
+    if is_ddp:
+        if since.startswith("in step"):
+            return (
+                "The gradients agree, so the optimizers of the ranks do different things with them.",
+                "use the same optimizer, hyperparameters and optimizer state on all ranks; load checkpoints on all ranks",
+            )
+        return (
+            "DistributedDataParallel copies the weights of the first rank once, when it is created; these were changed "
+            "later.",
+            "change weights only before DistributedDataParallel(model), or on all ranks alike: no "
+            "`if rank == 0: model.load_state_dict(...)` after it",
+        )
+    if since == "before the x-ray":
+        return (
+            "Nothing has made the weights of the ranks equal, such as the same seed or DistributedDataParallel.",
+            "wrap the model: model = DistributedDataParallel(model), which copies the weights of rank 0 and averages the "
+            "gradients; for the parts of a tensor-parallel model, or for models that should differ, ignore this",
+        )
+    return (
+        "Nothing keeps the weights of the ranks equal.",
+        "wrap the model: model = DistributedDataParallel(model); or do on all ranks what changes the weights on one",
+    )
+
+
+@check("structural")
+def check_rank_buffers(view: RecordView) -> Iterator[Finding]:
+    found = differences_of(view, "buffers")
+    ranks = view.record.ranks
+    if found and ranks is not None:
+        reason = "Nothing has made them equal."
+        if ranks.wrapper == "fully_shard":
+            reason = "FSDP2 shards parameters and leaves buffers alone."
+        elif ranks.wrapper:
+            reason = "DistributedDataParallel was created with broadcast_buffers=False."
+        evidence = {"buffers": len(found), "rms": show_values(found[0]), "difference / rms": found[0].difference}
+        yield BUFFERS_DIFFER.found_in(_place(found), evidence, **_common(found, "buffer"), reason=reason)
+
+
+@check("structural")
+def check_rank_running_statistics(view: RecordView) -> Iterator[Finding]:
+    found = differences_of(view, "running-statistics")
+    ranks = view.record.ranks
+    if not found or ranks is None:
+        return
+    worst = max(found, key=lambda difference: difference.difference or 0.0)
+    fix = SYNC_STATISTICS
+    if ranks.wrapper == "DistributedDataParallel":
+        fix += "; or leave broadcast_buffers=True, the default, which gives all ranks those of the first one"
+    more = f" and {len(found) - 1} other norms" if len(found) > 1 else ""
+    evidence = {"standard deviations": worst.difference, "norms": len(found), "rms": show_values(worst)}
+    severity = "warning" if (worst.difference or 0.0) >= LARGE_SHIFT else "note"
+    yield RUNNING_STATISTICS_DIFFER.found_in(
+        worst.name, evidence, severity, more=more, groups=describe_groups(worst), fix=fix
+    )
+
+
+@check("structural")
+def check_rank_shapes(view: RecordView) -> Iterator[Finding]:
+    found = differences_of(view, "shapes")
+    if found:
+        evidence = {"parameters": len(found), "shape": f"{module_ref(found[0].name)} is {show_values(found[0])}"}
+        is_partial = any("missing" in difference.values for difference in found)
+        severity = "note" if is_partial else "warning"
+        yield SHAPES_DIFFER.found_in(_place(found), evidence, severity, **_common(found, "parameter"))
