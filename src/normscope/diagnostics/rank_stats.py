@@ -1,6 +1,9 @@
 """What a record stores of the other ranks of torch.distributed: what each one did, and where they differ."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from normscope.render.formatting import join_words
 
 
 @dataclass(frozen=True)
@@ -76,3 +79,12 @@ class RanksRecord:
         """The ranks that did not answer."""
         answered = {member.rank for member in self.members}
         return tuple(rank for rank in self.expected if rank not in answered)
+
+
+def list_ranks(ranks: Sequence[int]) -> str:
+    """Name ranks.
+
+    >>> list_ranks([1]), list_ranks([0, 1, 2])
+    ('rank 1', 'ranks 0, 1 and 2')
+    """
+    return f"rank{'s' if len(ranks) > 1 else ''} {join_words([str(rank) for rank in ranks])}"

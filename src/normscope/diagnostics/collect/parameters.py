@@ -1,8 +1,6 @@
 """Track parameters: their gradients as they arrive, and how much an optimizer step changes them."""
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -13,55 +11,20 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, 
 
 from normscope.diagnostics import record
 from normscope.diagnostics.collect.accumulators import tensor_stats
-from normscope.diagnostics.collect.parameter_values import (
-    ParameterValues,
-    measure_values,
-    predicted_gain,
-    sample_values,
-)
+from normscope.diagnostics.collect.parameter_values import measure_values, predicted_gain, sample_values
 from normscope.diagnostics.collect.products import UnregisteredParameters
 from normscope.diagnostics.collect.reduced_gradients import ReducedGradients
 from normscope.diagnostics.collect.session import XraySession
 from normscope.diagnostics.collect.tensors import is_measurable
+from normscope.diagnostics.collect.tracked_parameter import TrackedParameter
 from normscope.diagnostics.collect.wrappers import ParallelWrapper
 from normscope.diagnostics.collect.zero_grad import ZeroGradTracker
 from normscope.diagnostics.module_names import join_names
-from normscope.ops.moments import Moments, compute_moments
 from normscope.tracing.sharded import is_dtensor, is_sharded_module, local_part, sharded_by_whole
 from normscope.tracing.tracer import Hook, HookHandles
 
 _MAX_STEPS = 1000
 """Optimizer steps that are recorded one by one."""
-
-
-@dataclass
-class TrackedParameter:
-    """A parameter, and what was seen of it. Of a sharded one, `parameter` is the shard.
-
-    Args:
-        parameter, name: the parameter and its first name.
-        before: some of its values before the next step.
-        gradient: statistics of its gradients.
-        gradients: number of gradients it received.
-        steps: number of steps that changed it.
-        update_ratios: sum over steps of the rms of the update, relative to the rms of the parameter.
-        update_rms: sum over steps of the rms of the update.
-        in_optimizer: whether an optimizer that stepped holds it.
-        whole: of a sharded parameter, the values of the whole in the last pass.
-        whole_id: of a sharded parameter, the id of the whole one, to give it a hook once.
-    """
-
-    parameter: nn.Parameter
-    name: str
-    before: Tensor
-    gradient: Moments | None = None
-    gradients: int = 0
-    steps: int = 0
-    update_ratios: float = 0.0
-    update_rms: float = 0.0
-    in_optimizer: bool = False
-    whole: ParameterValues | None = None
-    whole_id: int | None = None
 
 
 class ParameterTracker:
@@ -71,13 +34,18 @@ class ParameterTracker:
         model: the model, without wrappers.
         session: the session of the x-ray.
         unregistered: parameters that no module registers.
-        wrapper: what distributes the model over ranks.
+        wrapper: what distributes the model over ranks; by default, what is inside it.
     """
 
     def __init__(
-        self, model: nn.Module, session: XraySession, unregistered: UnregisteredParameters, wrapper: ParallelWrapper
+        self,
+        model: nn.Module,
+        session: XraySession,
+        unregistered: UnregisteredParameters,
+        wrapper: ParallelWrapper | None = None,
     ) -> None:
-        self._model, self._session, self._unregistered, self._wrapper = model, session, unregistered, wrapper
+        self._model, self._session, self._unregistered = model, session, unregistered
+        self._wrapper = wrapper or ParallelWrapper(model, session)
         self.tracked: dict[int, TrackedParameter] = {}
         self._by_name: dict[str, TrackedParameter] = {}
         self._handles = HookHandles()
@@ -151,10 +119,10 @@ class ParameterTracker:
 
     def stop(self) -> None:
         self._handles.remove()
-        self._session.guarded("the gradients", self._reduced.flush)
+        self._flush_gradients()
         if not self.steps:  # an optimizer that is not from torch may have stepped
             for tracked in self.tracked.values():
-                self._session.guarded("an optimizer step", _add_update, tracked, True)
+                self._session.guarded("an optimizer step", tracked.add_update, True)
 
     def _take_gradient(self, tracked: TrackedParameter, gradient: Tensor) -> None:
         """Add the gradient of one backward pass, without what was accumulated before."""
@@ -167,23 +135,27 @@ class ParameterTracker:
         if is_shard or self._wrapper.reduces(tracked.parameter):
             self._reduced.expect(tracked.parameter)
         if is_shard:
-            _merge_gradient(tracked, gradient)
+            tracked.add_gradient(gradient)
         elif not self._wrapper.reduces(tracked.parameter):
-            _merge_gradient(tracked, gradient)
+            tracked.add_gradient(gradient)
             self.zero_grad.add(tracked.parameter, gradient)
 
     def _take_reduced(self, parameter: Tensor, gradient: Tensor) -> None:
         """Take a gradient after the reduction over the ranks; of a sharded parameter, this rank's part of it."""
         self.zero_grad.add(parameter, gradient)
         if not is_dtensor(parameter):
-            _merge_gradient(self.tracked[id(parameter)], gradient)
+            self.tracked[id(parameter)].add_gradient(gradient)
+
+    def _flush_gradients(self) -> None:
+        if self._session.guarded("the gradients", self._reduced.flush):
+            self._session.notice("some gradients of parameters were not reduced: they are those of this rank")
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        self._session.guarded("the gradients", self._reduced.flush)
+        self._flush_gradients()
         for parameter in parameters_of(optimizer):
             tracked = self.tracked.get(id(parameter))
             if tracked is not None:
-                self._session.guarded("an optimizer step", _begin_update, tracked)
+                self._session.guarded("an optimizer step", tracked.begin_update)
         self._session.guarded("an optimizer step", self.zero_grad.take_step, parameters_of(optimizer))
         for call in self.before_step:
             self._session.guarded("an optimizer step", call, optimizer)
@@ -201,7 +173,7 @@ class ParameterTracker:
             return
         if not isinstance(optimizer, torch.optim.LBFGS):  # one step of it is a line search of many
             for parameter in tracked:
-                _add_update(self.tracked[id(parameter)])
+                self.tracked[id(parameter)].add_update()
         for call in self.after_step:
             call(optimizer)
         if len(self.steps) >= _MAX_STEPS:
@@ -263,41 +235,3 @@ def step_number(optimizer: Optimizer) -> int | None:
 
 def _shapes(parameters: list[Any]) -> list[tuple[int, ...]]:
     return sorted(tuple(parameter.shape) for parameter in parameters)
-
-
-def _merge_gradient(tracked: TrackedParameter, gradient: Tensor) -> None:
-    found = _sparse_moments(gradient) if gradient.is_sparse else compute_moments(gradient)
-    tracked.gradient = found if tracked.gradient is None else tracked.gradient.merge(found)
-
-
-def _sparse_moments(gradient: Tensor) -> Moments:
-    """Return the moments of a sparse gradient, including the zeros of absent rows."""
-    values = gradient.coalesce().values()
-    zeros = gradient.numel() - values.numel()
-    return compute_moments(values).merge(Moments(count=zeros, minimum=0.0, maximum=0.0, zeros=zeros))
-
-
-def _begin_update(tracked: TrackedParameter) -> None:
-    tracked.in_optimizer = True
-    tracked.before = sample_values(local_part(tracked.parameter))
-
-
-def _add_update(tracked: TrackedParameter, only_if_changed: bool = False) -> None:
-    now = sample_values(local_part(tracked.parameter))
-    if not now.numel() or now.shape != tracked.before.shape or (only_if_changed and torch.equal(now, tracked.before)):
-        return
-    size = float(tracked.before.double().square().mean().sqrt())
-    change = float((now.double() - tracked.before.double()).square().mean().sqrt())
-    tracked.update_ratios += _update_ratio(change, size)
-    tracked.update_rms += change
-    tracked.steps += 1
-    tracked.before = now
-
-
-def _update_ratio(change: float, size: float) -> float:
-    """Return the relative size of an update: NaN if the step made the parameter non-finite, 0 if it was zero before."""
-    if not math.isfinite(size):  # non-finite before this step
-        return 0.0
-    if not math.isfinite(change):
-        return math.nan
-    return change / size if size > 0 else 0.0

@@ -54,8 +54,11 @@ class ReducedGradients:
         if self._is_synced and not _in_nested_backward():
             self.flush()
 
-    def flush(self) -> None:
-        """Report the gradients that were expected; before an optimizer step, and at the end."""
+    def flush(self) -> bool:
+        """Report the gradients that were expected; before an optimizer step, and at the end.
+
+        Returns whether there were any that will not be reduced.
+        """
         expected, self._expected = self._expected, {}
         for entry in expected.values():
             gradient = entry.parameter.grad
@@ -65,6 +68,7 @@ class ReducedGradients:
             if entry.before is not None and not gradient.is_sparse and gradient.shape == entry.before.shape:
                 gradient = gradient - entry.before
             self._take(entry.parameter, gradient)
+        return bool(expected) and not self._is_synced
 
 
 def _after_backward(call: Callable[[], None]) -> None:

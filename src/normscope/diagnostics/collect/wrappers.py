@@ -99,7 +99,7 @@ class ParallelWrapper:
     @property
     def broadcasts_buffers(self) -> bool:
         """Whether passes start with the buffers of the first rank."""
-        return self._ddp is not None and bool(self._ddp.broadcast_buffers)
+        return self._ddp is not None and bool(self._ddp.forward_sync_buffers)
 
     @property
     def ends_reduced(self) -> bool:

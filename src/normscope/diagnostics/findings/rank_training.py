@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from normscope.diagnostics.findings.finding import Finding, FindingKind, RecordView, check
-from normscope.diagnostics.findings.rank_weights import describe_groups, differences_of, list_ranks, show_values
+from normscope.diagnostics.findings.rank_weights import describe_groups, differences_of, severity_for, show_values
 from normscope.diagnostics.module_names import common_parent
-from normscope.diagnostics.rank_stats import RankRecord
+from normscope.diagnostics.rank_stats import RankRecord, list_ranks
 from normscope.render.formatting import join_words, pluralize
 
 SAME_DATA = FindingKind("""
@@ -55,6 +55,11 @@ def check_same_data(view: RecordView) -> Iterator[Finding]:
         )
 
 
+def _weights_now(view: RecordView) -> dict[str, int | None]:
+    """The number of weights that differ at the end, as evidence."""
+    return {"weights that differ now": len(differences_of(view, "weights")) or None}
+
+
 def _data_of(members: tuple[RankRecord, ...], rank: int) -> str:
     return next(member.data for member in members if member.rank == rank)[:16]
 
@@ -77,7 +82,7 @@ def check_gradients_reduced(view: RecordView) -> Iterator[Finding]:
         "rms": None if worst is None else show_values(worst),
         "passes outside the wrapper": outside or None,
         "passes within no_sync()": unsynced or None,
-        "weights that differ now": len(weights) or None,
+        **_weights_now(view),
     }
     reason, fix = _cause_of_gradients(bool(ranks.wrapper), outside, unsynced)
     since = next((difference.since for difference in found if not difference.name), "")
@@ -93,13 +98,13 @@ def _cause_of_gradients(is_wrapped: bool, outside: int, unsynced: int) -> tuple[
             "the step",
         )
     if outside:
-        passes = pluralize(outside, "forward pass", "forward passes")
+        passes = pluralize(outside, "forward pass")
         return (
             f"DistributedDataParallel averages the gradients of its own passes, and {passes} did not go through it.",
             "call the wrapper, model(x), instead of model.module(x)",
         )
     if unsynced:
-        passes = pluralize(unsynced, "forward pass", "forward passes")
+        passes = pluralize(unsynced, "forward pass")
         return (
             f"Within no_sync() gradients are not averaged, and {passes} were: the last one before a step must not be.",
             "leave no_sync() before the forward pass of the last micro-batch before optimizer.step()",
@@ -115,8 +120,10 @@ def check_hyperparameters(view: RecordView) -> Iterator[Finding]:
     sharded = view.record.ranks is not None and view.record.ranks.wrapper == "fully_shard"
     effect = "the shards of one weight train at different speeds" if sharded else "their weights drift apart"
     for found in differences_of(view, "hyperparameters"):
+        values = show_values(found)
+        evidence = {found.name: values, **_weights_now(view)}
         yield HYPERPARAMETERS_DIFFER.found_in(
-            "", {found.name: show_values(found)}, name=found.name, values=show_values(found), effect=effect
+            "", evidence, severity_for(view), name=found.name, values=values, effect=effect
         )
 
 
@@ -131,8 +138,8 @@ def check_step_counts(view: RecordView) -> Iterator[Finding]:
         if is_equal:
             reason = "The weights are equal now, as after Join; otherwise they would drift apart."
         passes = "; ".join(f"{member.batches} on rank {member.rank}" for member in ranks.members)
-        evidence = {"steps": show_values(found), "forward passes": passes}
-        severity = "note" if is_equal else "warning"
+        evidence = {"steps": show_values(found), "forward passes": passes, **_weights_now(view)}
+        severity = "note" if is_equal else severity_for(view)
         yield STEPS_DIFFER.found_in("", evidence, severity, values=show_values(found), reason=reason)
 
 

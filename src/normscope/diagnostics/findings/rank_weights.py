@@ -1,11 +1,11 @@
 """Ranks whose weights, buffers or running statistics differ, although they should train one model."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from normscope.diagnostics.findings.finding import Finding, FindingKind, RecordView, check
 from normscope.diagnostics.module_names import common_parent, module_ref, parent_name
-from normscope.diagnostics.rank_stats import RankDifference
-from normscope.render.formatting import join_words, pluralize
+from normscope.diagnostics.rank_stats import RankDifference, list_ranks
+from normscope.render.formatting import pluralize
 
 WEIGHTS_DIFFER = FindingKind("""
 weights-differ-between-ranks: {count} of {module} {verb} on {groups}{since}: {names}
@@ -47,6 +47,13 @@ def differences_of(view: RecordView, kind: str) -> list[RankDifference]:
     return [] if ranks is None else [difference for difference in ranks.differences if difference.kind == kind]
 
 
+def severity_for(view: RecordView) -> str:
+    """An error if the weights of one distributed model differ now."""
+    ranks = view.record.ranks
+    is_one_model = ranks is not None and bool(ranks.wrapper)
+    return "error" if is_one_model and differences_of(view, "weights") else "warning"
+
+
 def describe_groups(difference: RankDifference) -> str:
     """Name the ranks that differ from the largest group.
 
@@ -60,10 +67,6 @@ def describe_groups(difference: RankDifference) -> str:
         return list_ranks(tuple(rank for group in difference.ranks for rank in group))
     odd = tuple(sorted(rank for group in groups[1:] for rank in group))
     return f"{list_ranks(odd)}, but not on {list_ranks(groups[0])}"
-
-
-def list_ranks(ranks: Sequence[int]) -> str:
-    return f"rank{'s' if len(ranks) > 1 else ''} {join_words([str(rank) for rank in ranks])}"
 
 
 def show_values(difference: RankDifference) -> str:
@@ -99,10 +102,10 @@ def check_rank_weights(view: RecordView) -> Iterator[Finding]:
     if not found or ranks is None:
         return
     found.sort(key=lambda difference: -(difference.difference or 0.0))
-    since = found[0].since
-    if since.startswith("in step") and differences_of(view, "gradients"):
-        return  # the gradients are the cause
-    worst = found[0]
+    worst, since = found[0], found[0].since
+    causes = [cause for kind in ("gradients", "hyperparameters", "steps") for cause in differences_of(view, kind)]
+    if causes and (since.startswith("in step") or not since):
+        return  # these have findings of their own, which count the weights
     evidence = {
         "difference / rms": worst.difference,
         "rms": show_values(worst),
@@ -113,8 +116,8 @@ def check_rank_weights(view: RecordView) -> Iterator[Finding]:
     is_ddp = ranks.wrapper == "DistributedDataParallel"
     reason, fix = _cause_of_weights(since, is_ddp)
     common = _common(found, "parameter")
-    severity = "error" if ranks.wrapper else "warning"
-    words = f", since {since}" if since.startswith("before") else f", {since}" * bool(since)
+    severity = severity_for(view)
+    words = f", {'since ' * since.startswith('before')}{since}" if since else ""
     yield WEIGHTS_DIFFER.found_in(_place(found), evidence, severity, **{**common, "since": words}, reason=reason, fix=fix)
 
 
@@ -153,7 +156,7 @@ def check_rank_buffers(view: RecordView) -> Iterator[Finding]:
         if ranks.wrapper == "fully_shard":
             reason = "FSDP2 shards parameters and leaves buffers alone."
         elif ranks.wrapper:
-            reason = "DistributedDataParallel was created with broadcast_buffers=False."
+            reason = "DistributedDataParallel was told not to copy those of the first rank (forward_sync_buffers=False)."
         evidence = {"buffers": len(found), "rms": show_values(found[0]), "difference / rms": found[0].difference}
         yield BUFFERS_DIFFER.found_in(_place(found), evidence, **_common(found, "buffer"), reason=reason)
 
@@ -167,7 +170,7 @@ def check_rank_running_statistics(view: RecordView) -> Iterator[Finding]:
     worst = max(found, key=lambda difference: difference.difference or 0.0)
     fix = SYNC_STATISTICS
     if ranks.wrapper == "DistributedDataParallel":
-        fix += "; or leave broadcast_buffers=True, the default, which gives all ranks those of the first one"
+        fix += "; or leave forward_sync_buffers (broadcast_buffers) at its default, which gives all ranks those of the first"
     more = f" and {len(found) - 1} other norms" if len(found) > 1 else ""
     evidence = {"standard deviations": worst.difference, "norms": len(found), "rms": show_values(worst)}
     severity = "warning" if (worst.difference or 0.0) >= LARGE_SHIFT else "note"

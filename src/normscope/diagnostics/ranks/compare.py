@@ -21,9 +21,12 @@ def compare_ranks(
     members = sorted([own, *others], key=lambda member: member.summary.rank)
     differences: list[RankDifference] = []
     if others:
+        optimizers = list(_optimizer_differences(members))
+        is_in_step = not any(difference.kind == "steps" for difference in optimizers)
         for kind in ("shapes", *_TENSORS, "modes"):
-            differences += list(_section_differences(kind, members))[:_MAX_DIFFERENCES]
-        differences += [*_gradient_steps(members), *_optimizer_differences(members)]
+            if kind != "gradients" or is_in_step:  # otherwise they are those of different steps
+                differences += list(_section_differences(kind, members))[:_MAX_DIFFERENCES]
+        differences += [*(_gradient_steps(members) if is_in_step else []), *optimizers]
         differences += _same_data(members) if wrapper.is_data_parallel else []
     sections = own.summary.sections
     return RanksRecord(
@@ -109,12 +112,16 @@ def _in_deviations(
 def _since(members: Sequence[Published]) -> str:
     """Say when the weights of ranks began to differ, from samples of all weights before and after each step."""
     trails = [member.summary.trail for member in members]
-    for i, moment in enumerate(zip(*trails, strict=False)):
+    if len(set(map(len, trails))) > 1:
+        return ""  # ranks made different numbers of steps
+    for i, moment in enumerate(zip(*trails, strict=True)):
         if len(set(moment)) > 1:
-            step = (i + 1) // 2
             if i == 0:
                 return "before the x-ray"
-            return f"before step {step}, outside of optimizer.step()" if i % 2 else f"in step {step}"
+            if i % 2 == 0:
+                return f"in step {i // 2}"
+            is_end = i == len(trails[0]) - 1
+            return "after the last step" if is_end else f"before step {i // 2 + 1}, outside of optimizer.step()"
     return ""
 
 
@@ -125,7 +132,7 @@ def _gradient_steps(members: Sequence[Published]) -> list[RankDifference]:
     if not differing:
         return []
     groups = _groups(members, lambda member: " ".join(member.summary.step_gradients))
-    since = f"in step {differing[0]}" + (f" and {len(differing) - 1} later ones" if len(differing) > 1 else "")
+    since = f"in step {differing[0]}" + (" and later ones" if len(differing) > 1 else "")
     return [RankDifference("gradients", "", _ranks(groups), ("",) * len(groups), None, since)]
 
 

@@ -17,7 +17,7 @@ from normscope.diagnostics.collect.parameters import ParameterTracker, parameter
 from normscope.diagnostics.collect.session import XraySession
 from normscope.diagnostics.collect.wrappers import ParallelWrapper
 from normscope.diagnostics.module_names import join_names
-from normscope.diagnostics.rank_stats import RanksRecord
+from normscope.diagnostics.rank_stats import RanksRecord, list_ranks
 from normscope.diagnostics.ranks.batches import BatchChecksums
 from normscope.diagnostics.ranks.checksums import check_tensor, checksum
 from normscope.diagnostics.ranks.compare import compare_ranks
@@ -27,8 +27,8 @@ from normscope.storage.json_files import JsonSource
 from normscope.tracing.module_kinds import is_norm
 from normscope.tracing.sharded import is_dtensor, local_part, shard_name
 
-_MAX_MOMENTS = 129
-"""Moments of the trail: the start, before and after 64 steps."""
+_MAX_MOMENTS = 130
+"""Moments of the trail: the start, before and after each of 64 steps, the end."""
 
 _MAX_RANKS = 64
 """Ranks that are compared: each one reads what all others have published."""
@@ -83,7 +83,7 @@ class RankObserver:
     def _before_step(self, optimizer: Optimizer) -> None:
         self._take_moment()
         self._last_gradients = self._gradients({id(parameter) for parameter in parameters_of(optimizer)})
-        if len(self._step_gradients) < _MAX_MOMENTS // 2:
+        if len(self._step_gradients) < _MAX_MOMENTS // 2 - 1:
             self._step_gradients.append(_digest(check.partition(" ")[0] for check in self._last_gradients.values()))
 
     def _after_step(self, optimizer: Optimizer) -> None:
@@ -139,11 +139,12 @@ class RankObserver:
             exchange.withdraw()
         record = compare_ranks(self._wrapper, expected[:_MAX_RANKS], own, others)
         if record.missing:
-            ranks = ", ".join(map(str, record.missing))
-            self._session.notice(f"not compared with rank {ranks}: no x-ray of this model was taken there at this time")
+            ranks = list_ranks(record.missing)
+            self._session.notice(f"not compared with {ranks}: no x-ray of this model was taken there at this time")
         return record
 
     def _published(self, done: RankActivity) -> Published:
+        self._take_moment()
         parameters = {t.name: t.parameter for t in self._tracker.tracked.values() if t.name not in self._wrapper.ignored}
         shards = {name: p for name, p in parameters.items() if is_dtensor(p) and shard_name(p)}
         whole = {name: p for name, p in parameters.items() if name not in shards}
@@ -151,7 +152,7 @@ class RankObserver:
         if not self._optimizers and done.backward_passes and self._wrapper.ends_reduced:
             self._last_gradients = self._gradients()
         sections: dict[str, Section] = {
-            "shapes": {name: f"{tuple(p.shape)} {p.dtype}".replace("torch.", "") for name, p in parameters.items()},
+            "shapes": {name: _shape(p) for name, p in parameters.items()},
             "weights": {name: str(check_tensor(local_part(p))) for name, p in whole.items()},
             "shards": {name: str(check_tensor(local_part(p))) for name, p in shards.items()},
             "buffers": buffers,
@@ -216,6 +217,10 @@ def _read(exchange: RankExchange, rank: int, number: int, own: Published) -> Pub
         elif (details := exchange.read(rank, number, name)) is not None:
             sections[name] = source.parse(details.encode(), dict[str, str], allow_any_text=True)
     return Published(summary, sections)
+
+
+def _shape(parameter: Tensor) -> str:
+    return f"{'x'.join(map(str, parameter.shape)) or 'scalar'}/{parameter.dtype}".replace("torch.", "")
 
 
 def _hyperparameters(group: dict[str, Any]) -> dict[str, str]:

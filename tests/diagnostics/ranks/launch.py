@@ -1,0 +1,75 @@
+"""Start processes that are ranks of one group, run cases in each, and read the records that they saved."""
+
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.multiprocessing.spawn import start_processes
+
+from normscope.diagnostics.probe import Xray
+from normscope.diagnostics.record import XrayRecord
+from normscope.diagnostics.record_json import load_record, save_record
+from tests.training.forked import ensure_warm_server
+
+
+@dataclass(frozen=True)
+class RankCase:
+    """What each rank runs.
+
+    Args:
+        run: gets the rank, and returns the x-ray that it took, if it took one.
+        finding: the finding that every rank with an x-ray has; "" for a healthy case.
+        severity: its severity.
+        consequences: names of other warnings and errors that the fault causes.
+    """
+
+    run: Callable[[int], Xray | None]
+    finding: str = ""
+    severity: str = "warning"
+    consequences: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.run.__name__.replace("_", "-")
+
+
+def launch(cases: Sequence[RankCase], ranks: int, folder: Path) -> dict[str, list[XrayRecord | None]]:
+    """Run the cases one after the other in one group of processes. Return the records of each case, by rank."""
+    ensure_warm_server()
+    start_processes(_work, args=(list(cases), ranks, str(folder)), nprocs=ranks, start_method="forkserver")
+    paths = {case.name: [folder / f"{case.name}.{rank}.json" for rank in range(ranks)] for case in cases}
+    return {name: [load_record(path) if path.exists() else None for path in own] for name, own in paths.items()}
+
+
+def _work(rank: int, cases: Sequence[RankCase], ranks: int, folder: str) -> None:
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo0" if sys.platform == "darwin" else "lo"  # stay on this machine
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{folder}/meeting-point",
+        rank=rank,
+        world_size=ranks,
+        timeout=timedelta(seconds=60),  # a rank that waits for a sum that never comes fails instead of hanging
+    )
+    try:
+        for case in cases:
+            torch.manual_seed(0)
+            xray = case.run(rank)
+            if xray is not None:
+                save_record(xray.record, Path(folder) / f"{case.name}.{rank}.json")
+        leftover = [key for key in _keys() if "normscope" in key]
+        assert leftover == [], leftover
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)  # at once: to take Gloo's threads down can wait for ever for Python's lock
+
+
+def _keys() -> list[str]:
+    return []
