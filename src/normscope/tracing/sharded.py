@@ -10,8 +10,13 @@ from torch import Tensor, nn
 
 def is_dtensor(value: object) -> TypeGuard[Tensor]:
     """Whether a value is a DTensor, which a rank cannot read without the others."""
-    module = sys.modules.get("torch.distributed.tensor")  # without it, there is none
-    return module is not None and isinstance(value, module.DTensor)
+    return isinstance(value, dtensor_classes())
+
+
+def dtensor_classes() -> tuple[type, ...]:
+    """Return the class DTensor; nothing while its module, which takes long to import, is not loaded."""
+    module = sys.modules.get("torch.distributed.tensor")
+    return () if module is None else (module.DTensor,)
 
 
 def local_part(tensor: Tensor) -> Tensor:

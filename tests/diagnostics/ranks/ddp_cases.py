@@ -6,6 +6,7 @@ from collections.abc import Callable
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.algorithms import Join
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD, AdamW, Optimizer
@@ -21,9 +22,9 @@ Run = Callable[[int], Xray | None]
 def case_of(cases: list[RankCase]) -> Callable[..., Callable[[Run], Run]]:
     """Return a decorator that adds a function to these cases; without a finding, as a healthy one."""
 
-    def case(finding: str = "", severity: str = "warning", consequences: tuple[str, ...] = ()) -> Callable[[Run], Run]:
+    def case(finding: str = "", severity: str = "warning") -> Callable[[Run], Run]:
         def add(run: Run) -> Run:
-            cases.append(RankCase(run, finding, severity, consequences))
+            cases.append(RankCase(run, finding, severity))
             return run
 
         return add
@@ -203,8 +204,9 @@ def eval_on_one_rank(rank: int) -> Xray:
 @case("buffers-differ-between-ranks")
 def different_buffers(rank: int) -> Xray:
     inner = mlp()
-    inner.register_buffer("scale", torch.full((3,), 1.0 + rank))
+    inner.register_buffer("scale", torch.ones(3))
     model = DistributedDataParallel(inner, forward_sync_buffers=False)
+    inner.scale.fill_(1.0 + rank)
     with Xray(model) as x:
         train(model, adamw(model), rank)
     return x
@@ -222,4 +224,172 @@ def one_rank_alone(rank: int) -> Xray | None:
     with Xray(model) as x:
         train(model, optimizer, rank)
     dist.barrier()
+    return x
+
+
+@case("shapes-differ-between-ranks")
+def different_widths(rank: int) -> Xray:
+    model = nn.Sequential(nn.Linear(6, 8 + 8 * rank), nn.ReLU(), nn.Linear(8 + 8 * rank, 3))
+    with Xray(model) as x:
+        loss_of(model, rank, 0).backward()
+    return x
+
+
+@case("shapes-differ-between-ranks", "note")
+def stages_of_a_pipeline(rank: int) -> Xray:
+    model = nn.ModuleDict({f"stage{rank}": mlp()})
+    with Xray(model) as x:
+        loss_of(model[f"stage{rank}"], rank, 0).backward()
+    return x
+
+
+@case("gradients-not-reduced", "error")
+def without_a_wrapper(rank: int) -> Xray:
+    """The same seed on all ranks, and nothing that averages the gradients."""
+    model = mlp()
+    with Xray(model) as x:
+        train(model, adamw(model), rank)
+    return x
+
+
+@case()
+def reduced_by_hand(rank: int) -> Xray:
+    model = mlp()
+    optimizer = adamw(model)
+    with Xray(model) as x:
+        for step in range(2):
+            optimizer.zero_grad()
+            loss_of(model, rank, step).backward()
+            for parameter in model.parameters():
+                dist.all_reduce(parameter.grad)
+            optimizer.step()
+    return x
+
+
+@case()
+def ddp_with_join(rank: int) -> Xray:
+    """Rank 0 has fewer batches: a note, since Join makes the weights equal again."""
+    model = DistributedDataParallel(mlp())
+    optimizer = SGD(model.parameters(), lr=0.1)
+    with Xray(model) as x, Join([model]):
+        train(model, optimizer, rank, steps=2 if rank == 0 else 3)
+    return x
+
+
+@case()
+def ddp_validates_the_same_data(rank: int) -> Xray:
+    model = DistributedDataParallel(mlp()).eval()
+    with Xray(model) as x, torch.no_grad():
+        loss_of(model, 0, 0)
+    return x
+
+
+class SyncedNorm(nn.Module):
+    """A norm that communicates, of which the x-ray knows nothing."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        square = x.detach().square().mean(0)
+        dist.all_reduce(square)
+        return x / (square / dist.get_world_size() + 1e-5).sqrt()
+
+
+@case()
+def norm_that_communicates(rank: int) -> Xray | None:
+    """The x-ray of rank 0 tries the norm on inputs of its own, which must not reach the other ranks."""
+    model = DistributedDataParallel(nn.Sequential(nn.Linear(6, 24), SyncedNorm(), nn.Linear(24, 3)))
+    optimizer = adamw(model)
+    if rank:
+        train(model, optimizer, rank)
+        return None
+    with Xray(model) as x:
+        train(model, optimizer, rank)
+    return x
+
+
+@case()
+def ddp_is_bitwise_the_same(rank: int) -> None:
+    found = []
+    for observed in (False, True):
+        torch.manual_seed(0)
+        model = DistributedDataParallel(with_norms())
+        optimizer = adamw(model)
+        with Xray(model) if observed else contextlib.nullcontext():
+            train(model, optimizer, rank)
+        train(model, optimizer, rank)  # it goes on afterwards
+        found.append(model.state_dict())
+    assert all(torch.equal(value, found[1][name]) for name, value in found[0].items())
+
+
+@case()
+def ddp_gradients_are_those_of_the_whole_batch(rank: int) -> Xray:
+    """Accumulated over two batches, of which only the second is reduced; then once more without zero_grad."""
+    model = DistributedDataParallel(mlp())
+    with Xray(model) as x:
+        with model.no_sync():
+            loss_of(model, rank, 0).backward()
+        loss_of(model, rank, 1).backward()
+        loss_of(model, rank, 2).backward()
+    alone = mlp()
+    alone.load_state_dict(model.module.state_dict())
+    gradients = []
+    for steps in ((0, 1), (2,)):
+        alone.zero_grad()
+        sum(loss_of(alone, other, step) for other in range(3) for step in steps).div(3).backward()
+        gradients.append({name: p.grad.clone() for name, p in alone.named_parameters()})
+    for name, module in alone.named_modules():
+        for parameter in x.record[name].parameters:
+            full = f"{name}.{parameter.name}"
+            both = torch.cat([own[full].flatten() for own in gradients]).double()
+            torch.testing.assert_close(parameter.gradient.rms, float(both.square().mean().sqrt()), rtol=1e-5, atol=0)
+    assert x.record.backward_passes == 3
+    return x
+
+
+@case()
+def keys_are_removed(rank: int) -> None:
+    model = DistributedDataParallel(mlp())
+    train(model, adamw(model), rank)
+    dist.barrier()
+    store = dist.group.WORLD.get_group_store()
+    before = store.num_keys()
+    for who in (range(3), (0, 2)):  # all, and some
+        if rank in who:
+            with Xray(model) as x:
+                loss_of(model, rank, 0)
+            assert [member.rank for member in x.record.ranks.members] == list(who)
+        dist.barrier()
+        assert store.num_keys() == before
+        dist.barrier()  # before the next x-ray adds its keys
+
+
+@case()
+def interrupted_on_one_rank(rank: int) -> Xray:
+    model = mlp()
+    try:
+        with Xray(model) as x:
+            loss_of(model, rank, 0)
+            if rank == 1:
+                raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        assert x.record.ranks is None
+    else:
+        assert x.record.ranks.missing == (1,)
+    return x
+
+
+@case()
+def other_labels_are_not_compared(rank: int) -> Xray:
+    model = mlp()
+    with Xray(model, label=f"step {rank}") as x:
+        loss_of(model, rank, 0)
+    assert [member.rank for member in x.record.ranks.members] == [rank]
+    return x
+
+
+@case()
+def without_a_comparison(rank: int) -> Xray:
+    model = mlp()
+    with Xray(model, compare_ranks=False) as x:
+        loss_of(model, rank, 0)
+    assert x.record.ranks is None
     return x

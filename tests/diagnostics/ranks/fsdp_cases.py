@@ -1,11 +1,18 @@
 """What ranks do with a model that FSDP2 shards: healthy training, and one fault each."""
 
+import contextlib
+import copy
+
+import pytest
 import torch
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn import functional as F
 
+from normscope.diagnostics.collect.collectives import CollectiveError, NoCollectives
 from normscope.diagnostics.probe import Xray
+from normscope.tracing.sharded import local_part
 from tests.diagnostics.ranks.ddp_cases import adamw, case_of, loss_of, mlp, train, with_norms
 from tests.diagnostics.ranks.launch import RankCase
 
@@ -27,8 +34,15 @@ class Tied(nn.Module):
         return result
 
 
-def mlp8() -> nn.Sequential:
-    return nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 8))
+def mlp8() -> nn.Module:
+    return nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 8), Contiguous())
+
+
+class Contiguous(nn.Module):
+    """Make a copy: FSDP2 warns of an output that is a view, as that of a linear layer for three axes."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
 
 
 def shard(model: nn.Module, *parts: str) -> nn.Module:
@@ -135,3 +149,111 @@ def fsdp_one_rank_alone(rank: int) -> Xray | None:
     with Xray(model) as x:
         train(model, optimizer, rank)
     return x
+
+
+@case("steps-differ-between-ranks")
+def fsdp_steps_on_one_rank(rank: int) -> Xray:
+    model = shard(mlp(), "0")
+    optimizer = adamw(model)
+    with Xray(model) as x:
+        for step in range(2):
+            optimizer.zero_grad()
+            loss_of(model, rank, step).backward()
+            if rank == 0:
+                optimizer.step()
+    return x
+
+
+@case("mode-differs-between-ranks")
+def fsdp_eval_of_a_part(rank: int) -> Xray:
+    model = shard(nn.Sequential(nn.Linear(6, 24), nn.Dropout(0.1), nn.Linear(24, 3)))
+    model[1].train(rank == 0)
+    with Xray(model) as x:
+        train(model, adamw(model), rank)
+    return x
+
+
+@case("buffers-differ-between-ranks")
+def fsdp_different_buffers(rank: int) -> Xray:
+    model = mlp()
+    model.register_buffer("scale", torch.full((3,), 1.0 + rank))
+    model.register_buffer("cache", torch.full((3,), 1.0 + rank), persistent=False)
+    shard(model, "0")
+    with Xray(model) as x:
+        train(model, adamw(model), rank)
+    assert [found.name for found in x.record.ranks.differences] == ["scale"]
+    return x
+
+
+@case()
+def fsdp_is_bitwise_the_same(rank: int) -> None:
+    found = []
+    for observed in (False, True):
+        torch.manual_seed(0)
+        model = shard(with_norms(), "0")
+        optimizer = adamw(model)
+        with Xray(model) if observed else contextlib.nullcontext():
+            train(model, optimizer, rank)
+        train(model, optimizer, rank)  # it goes on afterwards
+        found.append({name: local_part(value) for name, value in model.state_dict().items()})
+    assert all(torch.equal(value, found[1][name]) for name, value in found[0].items())
+
+
+@case()
+def fsdp_measures_whole_parameters(rank: int) -> Xray:
+    """Weights and gradients are those of one process that has this rank's batch."""
+    plain = mlp()
+    sharded = shard(copy.deepcopy(plain), "0")
+    records = []
+    for model in (plain, sharded):
+        with Xray(model, compare_ranks=False) as x:
+            loss_of(model, rank, 0).backward()
+        records.append(x.record)
+    ours, theirs = records[1], records[0]
+    assert [m.name for m in ours.ran] == [m.name for m in theirs.ran]
+    assert [m.kind for m in ours.modules] == [m.kind for m in theirs.modules]
+    assert ours.model == theirs.model == "Sequential"
+    for module in theirs.modules:
+        assert ours[module.name].parameters == module.parameters
+        assert ours[module.name].output == module.output
+        assert ours[module.name].gradient == module.gradient
+    return x
+
+
+@case()
+def updates_are_those_of_the_shard(rank: int) -> Xray:
+    model = shard(mlp(), "0")
+    before = {name: local_part(p).clone() for name, p in model.named_parameters()}
+    with Xray(model) as x:
+        train(model, adamw(model), rank, steps=1)
+    for name, parameter in model.named_parameters():
+        module, _, own = name.rpartition(".")
+        (found,) = (p for p in x.record[module].parameters if p.name == own)
+        change = float((local_part(parameter) - before[name]).double().square().mean().sqrt())
+        assert found.in_optimizer
+        torch.testing.assert_close(found.update_rms, change, rtol=1e-5, atol=0)
+    return x
+
+
+@case("weights-differ-between-ranks", "error")
+def hybrid_shards_are_compared(rank: int) -> Xray:
+    """Two copies of an unsharded model, as a mesh sees it: the weight that one of them changes is found."""
+    mesh = init_device_mesh("cpu", (2, 1), mesh_dim_names=("replicate", "shard"))
+    model = mlp()
+    fully_shard(model, mesh=mesh)
+    with Xray(model) as x:
+        train(model, adamw(model), rank)
+        if rank == 1:
+            local_part(model[2].weight)[3, 5] += 0.1
+    assert [found.name for found in x.record.ranks.differences] == ["2.weight"]
+    return x
+
+
+@case()
+def arithmetic_of_shards_is_refused(rank: int) -> None:
+    """A sum over a sharded parameter would wait for the other rank."""
+    model = shard(mlp())
+    if rank == 0:
+        with pytest.raises(CollectiveError), NoCollectives(), torch.no_grad():
+            model[0].weight.sum().full_tensor()
+    train(model, adamw(model), rank)

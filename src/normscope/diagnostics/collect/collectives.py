@@ -3,8 +3,9 @@
 from typing import Any
 
 import torch.distributed as dist
-from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from normscope.tracing.sharded import dtensor_classes
 
 _NAMESPACES = {"c10d", "_c10d_functional", "_c10d_functional_autograd", "c10d_functional", "_dtensor"}
 
@@ -21,7 +22,7 @@ class NoCollectives(TorchDispatchMode):
     ) -> Any:
         if func.namespace in _NAMESPACES:
             raise CollectiveError(f"it needs {func.__name__}, and other ranks may not take an x-ray now")
-        if any(kind not in (Tensor, nn.Parameter) for kind in types):
+        if any(issubclass(kind, dtensor_classes()) for kind in types):
             return NotImplemented  # a DTensor is taken apart first, and its operations arrive here
         return func(*args, **kwargs or {})
 

@@ -3,7 +3,13 @@
 from collections.abc import Iterator
 
 from normscope.diagnostics.findings.finding import Finding, FindingKind, RecordView, check
-from normscope.diagnostics.findings.rank_weights import describe_groups, differences_of, severity_for, show_values
+from normscope.diagnostics.findings.rank_weights import (
+    describe_groups,
+    differences_of,
+    differing_weights,
+    severity_for,
+    show_values,
+)
 from normscope.diagnostics.module_names import common_parent
 from normscope.diagnostics.rank_stats import RankRecord, list_ranks
 from normscope.render.formatting import join_words, pluralize
@@ -57,7 +63,7 @@ def check_same_data(view: RecordView) -> Iterator[Finding]:
 
 def _weights_now(view: RecordView) -> dict[str, int | None]:
     """The number of weights that differ at the end, as evidence."""
-    return {"weights that differ now": len(differences_of(view, "weights")) or None}
+    return {"weights that differ now": len(differing_weights(view)) or None}
 
 
 def _data_of(members: tuple[RankRecord, ...], rank: int) -> str:
@@ -133,7 +139,7 @@ def check_step_counts(view: RecordView) -> Iterator[Finding]:
         ranks = view.record.ranks
         assert ranks is not None
         compares_weights = ranks.wrapper != "fully_shard"
-        is_equal = compares_weights and not differences_of(view, "weights")
+        is_equal = compares_weights and not differing_weights(view)
         reason = "The weights of a rank that steps less often are not those of the others."
         if is_equal:
             reason = "The weights are equal now, as after Join; otherwise they would drift apart."

@@ -47,11 +47,16 @@ def differences_of(view: RecordView, kind: str) -> list[RankDifference]:
     return [] if ranks is None else [difference for difference in ranks.differences if difference.kind == kind]
 
 
+def differing_weights(view: RecordView) -> list[RankDifference]:
+    """Parameters that differ between ranks that should have the same ones."""
+    return [*differences_of(view, "weights"), *differences_of(view, "shards")]
+
+
 def severity_for(view: RecordView) -> str:
     """An error if the weights of one distributed model differ now."""
     ranks = view.record.ranks
     is_one_model = ranks is not None and bool(ranks.wrapper)
-    return "error" if is_one_model and differences_of(view, "weights") else "warning"
+    return "error" if is_one_model and differing_weights(view) else "warning"
 
 
 def describe_groups(difference: RankDifference) -> str:
@@ -97,13 +102,15 @@ def _place(found: list[RankDifference]) -> str:
 
 @check("structural")
 def check_rank_weights(view: RecordView) -> Iterator[Finding]:
-    found = [*differences_of(view, "weights"), *differences_of(view, "shards")]
+    found = differing_weights(view)
     ranks = view.record.ranks
     if not found or ranks is None:
         return
     found.sort(key=lambda difference: -(difference.difference or 0.0))
     worst, since = found[0], found[0].since
     causes = [cause for kind in ("gradients", "hyperparameters", "steps") for cause in differences_of(view, kind)]
+    if not ranks.wrapper and differences_of(view, "shapes"):
+        return  # these are different models
     if causes and (since.startswith("in step") or not since):
         return  # these have findings of their own, which count the weights
     evidence = {
@@ -113,17 +120,22 @@ def check_rank_weights(view: RecordView) -> Iterator[Finding]:
         "of": ranks.compared,
         "since": since or None,
     }
-    is_ddp = ranks.wrapper == "DistributedDataParallel"
-    reason, fix = _cause_of_weights(since, is_ddp)
+    reason, fix = _cause_of_weights(since, ranks.wrapper)
     common = _common(found, "parameter")
     severity = severity_for(view)
     words = f", {'since ' * since.startswith('before')}{since}" if since else ""
     yield WEIGHTS_DIFFER.found_in(_place(found), evidence, severity, **{**common, "since": words}, reason=reason, fix=fix)
 
 
-def _cause_of_weights(since: str, is_ddp: bool) -> tuple[str, str]:
+def _cause_of_weights(since: str, wrapper: str) -> tuple[str, str]:
     """Why weights differ, and what to do."""
-    if is_ddp:
+    if wrapper == "fully_shard":
+        return (
+            "FSDP2 averages the gradients of copies of a shard, but never copies the weights.",
+            "use the same seed on all ranks before fully_shard(model), and load checkpoints and change weights on all of "
+            "them",
+        )
+    if wrapper:
         if since.startswith("in step"):
             return (
                 "The gradients agree, so the optimizers of the ranks do different things with them.",
