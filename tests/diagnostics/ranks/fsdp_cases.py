@@ -5,15 +5,16 @@ import copy
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.nn import functional as F
 
 from normscope.diagnostics.collect.collectives import CollectiveError, NoCollectives
 from normscope.diagnostics.probe import Xray
 from normscope.tracing.sharded import local_part
-from tests.diagnostics.ranks.ddp_cases import adamw, case_of, loss_of, mlp, train, with_norms
+from tests.diagnostics.ranks.ddp_cases import adamw, case_of, loss_of, mlp, ranks_of, train, with_norms
 from tests.diagnostics.ranks.launch import RankCase
 
 CASES: list[RankCase] = []
@@ -45,11 +46,11 @@ class Contiguous(nn.Module):
         return x.clone()
 
 
-def shard(model: nn.Module, *parts: str) -> nn.Module:
+def shard(model: nn.Module, *parts: str) -> FSDPModule:
+    """Shard these parts by themselves, and then the rest."""
     for name in parts:
         fully_shard(model.get_submodule(name))
-    fully_shard(model)
-    return model
+    return fully_shard(model)
 
 
 @case()
@@ -167,7 +168,7 @@ def fsdp_steps_on_one_rank(rank: int) -> Xray:
 @case("mode-differs-between-ranks")
 def fsdp_eval_of_a_part(rank: int) -> Xray:
     model = shard(nn.Sequential(nn.Linear(6, 24), nn.Dropout(0.1), nn.Linear(24, 3)))
-    model[1].train(rank == 0)
+    model.get_submodule("1").train(rank == 0)
     with Xray(model) as x:
         train(model, adamw(model), rank)
     return x
@@ -181,7 +182,7 @@ def fsdp_different_buffers(rank: int) -> Xray:
     shard(model, "0")
     with Xray(model) as x:
         train(model, adamw(model), rank)
-    assert [found.name for found in x.record.ranks.differences] == ["scale"]
+    assert [found.name for found in ranks_of(x).differences] == ["scale"]
     return x
 
 
@@ -203,9 +204,8 @@ def fsdp_is_bitwise_the_same(rank: int) -> None:
 def fsdp_measures_whole_parameters(rank: int) -> Xray:
     """Weights and gradients are those of one process that has this rank's batch."""
     plain = mlp()
-    sharded = shard(copy.deepcopy(plain), "0")
     records = []
-    for model in (plain, sharded):
+    for model in (plain, shard(copy.deepcopy(plain), "0")):
         with Xray(model, compare_ranks=False) as x:
             loss_of(model, rank, 0).backward()
         records.append(x.record)
@@ -237,15 +237,15 @@ def updates_are_those_of_the_shard(rank: int) -> Xray:
 
 @case("weights-differ-between-ranks", "error")
 def hybrid_shards_are_compared(rank: int) -> Xray:
-    """Two copies of an unsharded model, as a mesh sees it: the weight that one of them changes is found."""
-    mesh = init_device_mesh("cpu", (2, 1), mesh_dim_names=("replicate", "shard"))
+    """Copies of an unsharded model, as a mesh sees it: the weight that one of them changes is found."""
+    mesh = init_device_mesh("cpu", (dist.get_world_size(), 1), mesh_dim_names=("replicate", "shard"))
     model = mlp()
     fully_shard(model, mesh=mesh)
     with Xray(model) as x:
         train(model, adamw(model), rank)
         if rank == 1:
-            local_part(model[2].weight)[3, 5] += 0.1
-    assert [found.name for found in x.record.ranks.differences] == ["2.weight"]
+            local_part(model.get_parameter("2.weight"))[3, 5] += 0.1
+    assert [found.name for found in ranks_of(x).differences] == ["2.weight"]
     return x
 
 
@@ -255,5 +255,5 @@ def arithmetic_of_shards_is_refused(rank: int) -> None:
     model = shard(mlp())
     if rank == 0:
         with pytest.raises(CollectiveError), NoCollectives(), torch.no_grad():
-            model[0].weight.sum().full_tensor()
+            model.get_parameter("0.weight").sum().full_tensor()
     train(model, adamw(model), rank)

@@ -57,7 +57,7 @@ def _work(rank: int, cases: Sequence[RankCase], ranks: int, folder: str) -> None
         world_size=ranks,
         timeout=timedelta(seconds=60),  # a rank that waits for a sum that never comes fails instead of hanging
     )
-    XraySession.report_failure = _fail  # type: ignore[method-assign]
+    XraySession.report_failure = _fail  # type: ignore[method-assign, assignment]
     try:
         for case in cases:
             torch.manual_seed(0)

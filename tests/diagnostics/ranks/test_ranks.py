@@ -1,39 +1,36 @@
 """X-rays of models that are distributed over real processes: healthy ones are clean, and each fault is found."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from normscope.diagnostics.rank_stats import list_ranks
 from normscope.diagnostics.record import XrayRecord
 from tests.diagnostics.ranks import ddp_cases, fsdp_cases
-from tests.diagnostics.ranks.launch import RankCase, launch, mismatches
+from tests.diagnostics.ranks.launch import launch, mismatches
 
 
-def _check(cases: Sequence[RankCase], ranks: int, folder: Path) -> dict[str, list[XrayRecord | None]]:
-    """Run the cases in one group of processes: to start one takes longer than a case."""
-    records = launch(cases, ranks, folder)
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.exhaustive)])
+def test_ranks(tmp_path: Path, ranks: int) -> None:
+    """All cases in one group of processes: to start one takes longer than a case."""
+    cases = [*ddp_cases.CASES, *fsdp_cases.CASES]
+    records = launch(cases, ranks, tmp_path)
     wrong = [words for case in cases for r in records[case.name] if r is not None for words in mismatches(case, r)]
     assert wrong == []
-    return records
+    _check_names(records["ddp"][0], records["ddp-inner-model"][0])
+    _check_alone(records["one-rank-alone"][0], list(range(1, ranks)))
 
 
-@pytest.mark.slow
-def test_distributed_data_parallel(tmp_path: Path) -> None:
-    """Three processes: with two, none of them would be the odd one."""
-    records = _check(ddp_cases.CASES, 3, tmp_path)
-    (given_wrapper, *_), (given_inner, *_) = records["ddp"], records["ddp-inner-model"]
+def _check_names(given_wrapper: XrayRecord | None, given_inner: XrayRecord | None) -> None:
     assert given_wrapper is not None
     assert given_inner is not None
-    assert [module.name for module in given_wrapper.modules] == [module.name for module in given_inner.modules]
     assert given_wrapper.modules == given_inner.modules
-    alone = records["one-rank-alone"][0]
+    assert given_wrapper.modules[1].name == "0"
+
+
+def _check_alone(alone: XrayRecord | None, others: list[int]) -> None:
     assert alone is not None
     assert alone.ranks is not None
-    assert alone.ranks.missing == (1, 2)
-    assert any("not compared with ranks 1 and 2" in notice for notice in alone.notices)
-
-
-@pytest.mark.slow
-def test_fully_sharded(tmp_path: Path) -> None:
-    _check(fsdp_cases.CASES, 2, tmp_path)
+    assert list(alone.ranks.missing) == others
+    assert any(f"not compared with {list_ranks(others)}" in notice for notice in alone.notices)

@@ -17,6 +17,9 @@ class CollectiveError(RuntimeError):
 class NoCollectives(TorchDispatchMode):
     """Raise instead of communicating, also in the arithmetic of DTensor and in modules that the x-ray tries out."""
 
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:

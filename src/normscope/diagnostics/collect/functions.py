@@ -93,7 +93,9 @@ class FunctionObserver(TraceObserver):
     def _take_loss(self, call: FunctionCall, result: Any) -> None:
         self._session.losses.add(call, result)
         if self._session.batch_checksums is not None:
-            self._session.batch_checksums.take_targets(call.args[1] if len(call.args) > 1 else call.kwargs.get("target"))
+            self._session.batch_checksums.take_targets(
+                call.args[1] if len(call.args) > 1 else call.kwargs.get("target")
+            )
 
     def _count_flops(self, frames: Sequence[CallFrame], flops: int | None) -> None:
         """Add to all running modules, each once even if it runs inside itself."""

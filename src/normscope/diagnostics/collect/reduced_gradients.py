@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import FrameType
 
 import torch
 from torch import Tensor
@@ -72,14 +73,14 @@ class ReducedGradients:
 
 
 def _after_backward(call: Callable[[], None]) -> None:
-    torch.autograd.Variable._execution_engine.queue_callback(call)  # type: ignore[attr-defined]
+    torch.autograd.Variable._execution_engine.queue_callback(call)
 
 
 def _in_nested_backward() -> bool:
     """Whether this is the backward pass of a reentrant checkpoint, inside that of the loss."""
-    frame = sys._getframe()
+    frame: FrameType | None = sys._getframe()
     while frame is not None:
         if frame.f_code.co_name == "backward" and frame.f_code.co_filename.endswith("checkpoint.py"):
             return True
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return False

@@ -124,7 +124,9 @@ def check_rank_weights(view: RecordView) -> Iterator[Finding]:
     common = _common(found, "parameter")
     severity = severity_for(view)
     words = f", {'since ' * since.startswith('before')}{since}" if since else ""
-    yield WEIGHTS_DIFFER.found_in(_place(found), evidence, severity, **{**common, "since": words}, reason=reason, fix=fix)
+    yield WEIGHTS_DIFFER.found_in(
+        _place(found), evidence, severity, **{**common, "since": words}, reason=reason, fix=fix
+    )
 
 
 def _cause_of_weights(since: str, wrapper: str) -> tuple[str, str]:
@@ -168,7 +170,9 @@ def check_rank_buffers(view: RecordView) -> Iterator[Finding]:
         if ranks.wrapper == "fully_shard":
             reason = "FSDP2 shards parameters and leaves buffers alone."
         elif ranks.wrapper:
-            reason = "DistributedDataParallel was told not to copy those of the first rank (forward_sync_buffers=False)."
+            reason = (
+                "DistributedDataParallel was told not to copy those of the first rank (forward_sync_buffers=False)."
+            )
         evidence = {"buffers": len(found), "rms": show_values(found[0]), "difference / rms": found[0].difference}
         yield BUFFERS_DIFFER.found_in(_place(found), evidence, **_common(found, "buffer"), reason=reason)
 

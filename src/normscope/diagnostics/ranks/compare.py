@@ -76,7 +76,7 @@ def _section_differences(kind: str, members: Sequence[Published]) -> Iterator[Ra
     statistics: dict[str, RankDifference] = {}
     for name in dict.fromkeys(name for member in having for name in member.sections[kind]):
         missing = "missing" if kind == "shapes" else ""
-        groups = _groups(having, lambda m: (m.sections[kind].get(name, missing).partition(" ")[0] or None))  # noqa: B023
+        groups = _groups(having, lambda m: m.sections[kind].get(name, missing).partition(" ")[0] or None)  # noqa: B023
         if len(groups) < 2:
             continue
         texts = [group[0].sections[kind].get(name, missing) for group in groups.values()]

@@ -71,9 +71,10 @@ class RankExchange:
     def read(self, rank: int, number: int, name: str) -> str | None:
         """Read a text that a rank has published; None if it is gone."""
         try:
-            return self._store.get(f"{_PREFIX}/{rank}/{number}/{name}").decode()
+            text: str = self._store.get(f"{_PREFIX}/{rank}/{number}/{name}").decode()
         except RuntimeError:  # the store's timeout
             return None
+        return text
 
     def close(self, found: dict[int, int]) -> None:
         """Tell the ranks that were read, wait until the others have read this one, and delete its keys."""

@@ -145,7 +145,8 @@ class RankObserver:
 
     def _published(self, done: RankActivity) -> Published:
         self._take_moment()
-        parameters = {t.name: t.parameter for t in self._tracker.tracked.values() if t.name not in self._wrapper.ignored}
+        tracked, ignored = self._tracker.tracked.values(), self._wrapper.ignored
+        parameters = {entry.name: entry.parameter for entry in tracked if entry.name not in ignored}
         shards = {name: p for name, p in parameters.items() if is_dtensor(p) and shard_name(p)}
         whole = {name: p for name, p in parameters.items() if name not in shards}
         buffers, statistics = self._buffers()

@@ -70,4 +70,5 @@ class Published:
 def summarize(section: Section, part: str = "") -> SectionSummary:
     """Summarize a section. Of a tensor, only the checksum counts."""
     keys = json.dumps({name: value.partition(" ")[0] for name, value in section.items()}, sort_keys=True)
-    return SectionSummary(digest=hashlib.blake2b(keys.encode(), digest_size=8).hexdigest(), size=len(section), part=part)
+    digest = hashlib.blake2b(keys.encode(), digest_size=8).hexdigest()
+    return SectionSummary(digest=digest, size=len(section), part=part)
