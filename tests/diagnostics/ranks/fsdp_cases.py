@@ -2,13 +2,12 @@
 
 import contextlib
 import copy
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.nn import functional as F
 
 from normscope.diagnostics.collect.collectives import CollectiveError, NoCollectives
@@ -16,6 +15,9 @@ from normscope.diagnostics.probe import Xray
 from normscope.tracing.sharded import local_part
 from tests.diagnostics.ranks.ddp_cases import adamw, case_of, loss_of, mlp, ranks_of, train, with_norms
 from tests.diagnostics.ranks.launch import RankCase
+
+if TYPE_CHECKING:
+    from torch.distributed.fsdp import FSDPModule
 
 CASES: list[RankCase] = []
 case = case_of(CASES)
@@ -46,8 +48,10 @@ class Contiguous(nn.Module):
         return x.clone()
 
 
-def shard(model: nn.Module, *parts: str) -> FSDPModule:
+def shard(model: nn.Module, *parts: str) -> "FSDPModule":
     """Shard these parts by themselves, and then the rest."""
+    from torch.distributed.fsdp import fully_shard  # half a second, in the processes that need it
+
     for name in parts:
         fully_shard(model.get_submodule(name))
     return fully_shard(model)
@@ -238,6 +242,9 @@ def updates_are_those_of_the_shard(rank: int) -> Xray:
 @case("weights-differ-between-ranks", "error")
 def hybrid_shards_are_compared(rank: int) -> Xray:
     """Copies of an unsharded model, as a mesh sees it: the weight that one of them changes is found."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
     mesh = init_device_mesh("cpu", (dist.get_world_size(), 1), mesh_dim_names=("replicate", "shard"))
     model = mlp()
     fully_shard(model, mesh=mesh)

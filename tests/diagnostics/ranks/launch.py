@@ -39,24 +39,30 @@ class RankCase:
         return self.run.__name__.replace("_", "-")
 
 
-def launch(cases: Sequence[RankCase], ranks: int, folder: Path) -> dict[str, list[XrayRecord | None]]:
-    """Run the cases one after the other in one group of processes. Return the records of each case, by rank."""
+def launch(cases: Sequence[RankCase], ranks: int, folder: Path, *, tcp: bool) -> dict[str, list[XrayRecord | None]]:
+    """Run the cases one after the other in one group of processes. Return the records of each case, by rank.
+
+    Args:
+        cases: the cases.
+        ranks: number of processes.
+        folder: an empty folder, for the records.
+        tcp: whether the ranks meet in a TCPStore, as under torchrun; otherwise in a file.
+    """
+    server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) if tcp else None
+    port = None if server is None else server.port
     ensure_warm_server()
-    start_processes(_work, args=(list(cases), ranks, str(folder)), nprocs=ranks, start_method="forkserver")
+    start_processes(_work, args=(list(cases), ranks, str(folder), port), nprocs=ranks, start_method="forkserver")
     paths = {case.name: [folder / f"{case.name}.{rank}.json" for rank in range(ranks)] for case in cases}
     return {name: [load_record(path) if path.exists() else None for path in own] for name, own in paths.items()}
 
 
-def _work(rank: int, cases: Sequence[RankCase], ranks: int, folder: str) -> None:
+def _work(rank: int, cases: Sequence[RankCase], ranks: int, folder: str, port: int | None) -> None:
     os.environ["GLOO_SOCKET_IFNAME"] = "lo0" if sys.platform == "darwin" else "lo"  # stay on this machine
     torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo",
-        init_method=f"file://{folder}/meeting-point",
-        rank=rank,
-        world_size=ranks,
-        timeout=timedelta(seconds=60),  # a rank that waits for a sum that never comes fails instead of hanging
-    )
+    patience = timedelta(seconds=60)  # a rank that waits for a sum that never comes fails instead of hanging
+    file = dist.FileStore(f"{folder}/meeting-point", ranks)
+    store = file if port is None else dist.TCPStore("127.0.0.1", port, is_master=False, timeout=patience)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks, timeout=patience)
     XraySession.report_failure = _fail  # type: ignore[method-assign, assignment]
     try:
         for case in cases:

@@ -11,11 +11,11 @@ from tests.diagnostics.ranks.launch import launch, mismatches
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.exhaustive)])
-def test_ranks(tmp_path: Path, ranks: int) -> None:
+@pytest.mark.parametrize(("ranks", "tcp"), [(2, True), pytest.param(3, False, marks=pytest.mark.exhaustive)])
+def test_ranks(tmp_path: Path, ranks: int, tcp: bool) -> None:
     """All cases in one group of processes: to start one takes longer than a case."""
     cases = [*ddp_cases.CASES, *fsdp_cases.CASES]
-    records = launch(cases, ranks, tmp_path)
+    records = launch(cases, ranks, tmp_path, tcp=tcp)
     wrong = [words for case in cases for r in records[case.name] if r is not None for words in mismatches(case, r)]
     assert wrong == []
     _check_names(records["ddp"][0], records["ddp-inner-model"][0])

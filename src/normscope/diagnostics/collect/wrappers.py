@@ -113,7 +113,7 @@ class ParallelWrapper:
 
     @property
     def is_data_parallel(self) -> bool:
-        """Whether every rank should get data of its own. A second split of a shard is that of a tensor-parallel model."""
+        """Whether each rank should get data of its own. A weight split twice is that of a tensor-parallel model."""
         parameters = [p for p in self.inner.parameters() if is_dtensor(p)]
         return bool(self.kind) and not any("," in shard_name(parameter) for parameter in parameters)
 

@@ -1,4 +1,4 @@
-"""Ranks that train differently: the same data on all, other hyperparameters or modes, gradients that are not reduced."""
+"""Ranks that train differently: the same data on all, other hyperparameters or modes, gradients not reduced."""
 
 from collections.abc import Iterator
 
@@ -33,8 +33,8 @@ fix: build optimizer and scheduler from the same config on all ranks, and call s
 STEPS_DIFFER = FindingKind("""
 steps-differ-between-ranks: the ranks made different numbers of optimizer steps: {values}
 why: {reason}
-fix: step on all ranks or on none: no `if rank == 0:` around optimizer.step(), and the same decision on all ranks to skip
-a batch; for shards of unequal length, drop_last=True in the sampler, or `with Join([model, optimizer]):`
+fix: step on all ranks or on none: no `if rank == 0:` around optimizer.step(), and skip a batch on all of them; for data
+of unequal length, drop_last=True in the sampler, or `with Join([model]):`
 """)
 MODES_DIFFER = FindingKind("""
 mode-differs-between-ranks: {module} is in {values}
@@ -100,8 +100,7 @@ def _cause_of_gradients(is_wrapped: bool, outside: int, unsynced: int) -> tuple[
     if not is_wrapped:
         return (
             "The weights agreed at first, but nothing averages the gradients of the ranks.",
-            "wrap the model: model = DistributedDataParallel(model); or average each p.grad with dist.all_reduce before "
-            "the step",
+            "wrap the model: model = DistributedDataParallel(model); or average each p.grad with dist.all_reduce",
         )
     if outside:
         passes = pluralize(outside, "forward pass")

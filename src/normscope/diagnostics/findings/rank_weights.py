@@ -16,8 +16,8 @@ fix: {fix}
 BUFFERS_DIFFER = FindingKind("""
 buffers-differ-between-ranks: {count} of {module} {verb} on {groups}: {names}
 why: {reason} A checkpoint, which one rank writes, has only its own, and the ranks compute different things.
-fix: set them alike on all ranks (the same seed, or dist.broadcast(buffer, 0)), or register those that should differ with
-persistent=False
+fix: set them alike on all ranks (the same seed, or dist.broadcast(buffer, 0)); those that should differ are better
+registered with persistent=False
 """)
 RUNNING_STATISTICS_DIFFER = FindingKind("""
 running-statistics-differ-between-ranks: the running statistics of {module}{more} differ on {groups}, by
@@ -28,8 +28,8 @@ fix: {fix}
 """)
 SHAPES_DIFFER = FindingKind("""
 shapes-differ-between-ranks: {count} of {module} {verb} in shape or dtype on {groups}, or exist on some only: {names}
-why: That is how the parts of a pipeline or a tensor-parallel model look. Ranks that share the work of one model need the
-same parameters.
+why: That is how the parts of a pipeline or a tensor-parallel model look. Ranks that share the data of one model need
+the same parameters.
 fix: if the ranks should train one model, build it from the same config on all of them
 """)
 
@@ -134,14 +134,13 @@ def _cause_of_weights(since: str, wrapper: str) -> tuple[str, str]:
     if wrapper == "fully_shard":
         return (
             "FSDP2 averages the gradients of copies of a shard, but never copies the weights.",
-            "use the same seed on all ranks before fully_shard(model), and load checkpoints and change weights on all of "
-            "them",
+            "use the same seed on all ranks before fully_shard(model), and change weights on all of them",
         )
     if wrapper:
         if since.startswith("in step"):
             return (
                 "The gradients agree, so the optimizers of the ranks do different things with them.",
-                "use the same optimizer, hyperparameters and optimizer state on all ranks; load checkpoints on all ranks",
+                "use the same optimizer and hyperparameters on all ranks, and load its state on all of them",
             )
         return (
             "DistributedDataParallel copies the weights of the first rank once, when it is created; these were changed "
@@ -152,7 +151,7 @@ def _cause_of_weights(since: str, wrapper: str) -> tuple[str, str]:
     if since == "before the x-ray":
         return (
             "Nothing has made the weights of the ranks equal, such as the same seed or DistributedDataParallel.",
-            "wrap the model: model = DistributedDataParallel(model), which copies the weights of rank 0 and averages the "
+            "wrap the model: model = DistributedDataParallel(model), which copies the weights of rank 0 and averages "
             "gradients; for the parts of a tensor-parallel model, or for models that should differ, ignore this",
         )
     return (
@@ -186,7 +185,7 @@ def check_rank_running_statistics(view: RecordView) -> Iterator[Finding]:
     worst = max(found, key=lambda difference: difference.difference or 0.0)
     fix = SYNC_STATISTICS
     if ranks.wrapper == "DistributedDataParallel":
-        fix += "; or leave forward_sync_buffers (broadcast_buffers) at its default, which gives all ranks those of the first"
+        fix += "; or leave forward_sync_buffers (broadcast_buffers) at True, which gives all ranks those of the first"
     more = f" and {len(found) - 1} other norms" if len(found) > 1 else ""
     evidence = {"standard deviations": worst.difference, "norms": len(found), "rms": show_values(worst)}
     severity = "warning" if (worst.difference or 0.0) >= LARGE_SHIFT else "note"

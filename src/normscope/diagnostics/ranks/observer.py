@@ -98,12 +98,13 @@ class RankObserver:
 
     def _gradients(self, parameters: set[int] | None = None) -> Section:
         """Check samples of the gradients of replicated parameters: those of these ids, or all."""
-        found = {}
+        found, ignored = {}, self._wrapper.ignored
         for tracked in self._tracker.tracked.values():
-            gradient, is_chosen = tracked.parameter.grad, parameters is None or id(tracked.parameter) in parameters
-            if is_chosen and gradient is not None and not gradient.is_sparse and not is_dtensor(gradient):
-                if tracked.name not in self._wrapper.ignored:
-                    found[tracked.name] = str(check_tensor(sample_values(gradient)))
+            gradient = tracked.parameter.grad
+            if gradient is None or gradient.is_sparse or is_dtensor(gradient) or tracked.name in ignored:
+                continue
+            if parameters is None or id(tracked.parameter) in parameters:
+                found[tracked.name] = str(check_tensor(sample_values(gradient)))
         return found
 
     def finish(self, done: RankActivity) -> RanksRecord | None:
