@@ -10,6 +10,7 @@ from torch.distributed.algorithms.join import Join
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD, AdamW, Optimizer
+from torch.utils.checkpoint import checkpoint
 
 from normscope.diagnostics.probe import Xray
 from normscope.diagnostics.rank_stats import RanksRecord
@@ -352,6 +353,44 @@ def ddp_gradients_are_those_of_the_whole_batch(rank: int) -> Xray:
         assert found.gradient is not None
         torch.testing.assert_close(found.gradient.rms, float(both.square().mean().sqrt()), rtol=1e-5, atol=0)
     assert x.record.backward_passes == 3
+    return x
+
+
+@case()
+def ddp_with_shared_optimizer_states(rank: int) -> Xray:
+    """Each rank steps a part of the parameters, and sends the others the result."""
+    from torch.distributed.optim import ZeroRedundancyOptimizer  # it loads all of torch.distributed
+
+    model = DistributedDataParallel(mlp())
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), SGD, lr=0.1)
+    with Xray(model) as x:
+        train(model, optimizer, rank)
+    return x
+
+
+class Checkpointed(nn.Module):
+    """Runs a backward pass of its own inside that of the loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.rest = nn.Linear(6, 24), nn.Sequential(nn.ReLU(), nn.Linear(24, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = checkpoint(self.rest, self.first(x), use_reentrant=True)
+        return result
+
+
+@case()
+def ddp_with_reentrant_checkpoint(rank: int) -> Xray:
+    inner = Checkpointed()
+    model = DistributedDataParallel(inner, static_graph=True)
+    with Xray(model) as x:
+        loss_of(model, rank, 0).backward()
+    for name, gradient in gradients_of(inner).items():
+        module, _, own = name.rpartition(".")
+        (found,) = (p for p in x.record[module].parameters if p.name == own)
+        assert found.gradient is not None
+        torch.testing.assert_close(found.gradient.mean, float(gradient.double().mean()), rtol=1e-5, atol=1e-12)
     return x
 
 

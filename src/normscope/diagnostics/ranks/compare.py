@@ -126,9 +126,13 @@ def _since(members: Sequence[Published]) -> str:
 
 
 def _gradient_steps(members: Sequence[Published]) -> list[RankDifference]:
-    """Find the steps for which ranks used different gradients."""
-    steps = [member.summary.step_gradients for member in members]
-    differing = [i + 1 for i, moment in enumerate(zip(*steps, strict=False)) if len(set(moment)) > 1]
+    """Find the steps for which ranks used different gradients of the same parameters: optimizers may share the work."""
+    steps = [[entry.split() for entry in member.summary.step_gradients] for member in members]
+    differing = []
+    for i, moment in enumerate(zip(*steps, strict=False)):
+        names, checks = zip(*moment, strict=True)
+        if len(set(names)) == 1 and len(set(checks)) > 1:
+            differing.append(i + 1)
     if not differing:
         return []
     groups = _groups(members, lambda member: " ".join(member.summary.step_gradients))

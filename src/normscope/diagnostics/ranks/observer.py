@@ -84,7 +84,8 @@ class RankObserver:
         self._take_moment()
         self._last_gradients = self._gradients({id(parameter) for parameter in parameters_of(optimizer)})
         if len(self._step_gradients) < _MAX_MOMENTS // 2 - 1:
-            self._step_gradients.append(_digest(check.partition(" ")[0] for check in self._last_gradients.values()))
+            checks = (check.partition(" ")[0] for check in self._last_gradients.values())
+            self._step_gradients.append(f"{_digest(self._last_gradients)} {_digest(checks)}")
 
     def _after_step(self, optimizer: Optimizer) -> None:
         self._take_moment()

@@ -46,7 +46,7 @@ class RankSummary(StrictStruct):
     trail: list[str]
     """Checksums of a sample of all weights: at the start, then before and after each step."""
     step_gradients: list[str]
-    """For each step, a checksum of a sample of the gradients it used."""
+    """For each step, a checksum of the names of its parameters, and one of a sample of their gradients."""
     optimizers: list[OptimizerSummary]
     sections: dict[str, SectionSummary]
 
