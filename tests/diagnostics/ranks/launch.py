@@ -4,6 +4,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -39,32 +40,43 @@ class RankCase:
         return self.run.__name__.replace("_", "-")
 
 
-def launch(cases: Sequence[RankCase], ranks: int, folder: Path, *, tcp: bool) -> dict[str, list[XrayRecord | None]]:
+def launch(
+    cases: Sequence[RankCase], ranks: int, folder: Path, script: str | None = None
+) -> dict[str, list[XrayRecord | None]]:
     """Run the cases one after the other in one group of processes. Return the records of each case, by rank.
 
     Args:
         cases: the cases.
         ranks: number of processes.
         folder: an empty folder, for the records.
-        tcp: whether the ranks meet in a TCPStore, as under torchrun; otherwise in a file.
+        script: run before the cases as under torchrun, it makes the group; its output goes to script.RANK.txt.
+            Without one, the ranks meet in a file.
     """
-    server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) if tcp else None
-    port = None if server is None else server.port
+    server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    environment = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(server.port)}
+    environment |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0"}
+    arguments = (list(cases), ranks, str(folder), script, environment)
     ensure_warm_server()
-    start_processes(_work, args=(list(cases), ranks, str(folder), port), nprocs=ranks, start_method="forkserver")
+    start_processes(_work, args=arguments, nprocs=ranks, start_method="forkserver")
     paths = {case.name: [folder / f"{case.name}.{rank}.json" for rank in range(ranks)] for case in cases}
     return {name: [load_record(path) if path.exists() else None for path in own] for name, own in paths.items()}
 
 
-def _work(rank: int, cases: Sequence[RankCase], ranks: int, folder: str, port: int | None) -> None:
+def _work(
+    rank: int, cases: Sequence[RankCase], ranks: int, folder: str, script: str | None, environment: dict[str, str]
+) -> None:
     os.environ["GLOO_SOCKET_IFNAME"] = "lo0" if sys.platform == "darwin" else "lo"  # stay on this machine
     torch.set_num_threads(1)
-    patience = timedelta(seconds=60)  # a rank that waits for a sum that never comes fails instead of hanging
-    file = dist.FileStore(f"{folder}/meeting-point", ranks)
-    store = file if port is None else dist.TCPStore("127.0.0.1", port, is_master=False, timeout=patience)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks, timeout=patience)
     XraySession.report_failure = _fail  # type: ignore[method-assign, assignment]
     try:
+        if script is None:
+            # A rank that waits for a sum that never comes fails instead of hanging.
+            meeting, patience = f"file://{folder}/meeting-point", timedelta(seconds=60)
+            dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=ranks, timeout=patience)
+        else:
+            os.environ.update(environment, RANK=str(rank))
+            with Path(folder, f"script.{rank}.txt").open("w") as output, redirect_stdout(output):
+                exec(compile(script, "script", "exec"), {"__name__": "__main__"})
         for case in cases:
             torch.manual_seed(0)
             xray = case.run(rank)

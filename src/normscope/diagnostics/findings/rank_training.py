@@ -18,7 +18,7 @@ SAME_DATA = FindingKind("""
 same-data-on-ranks: {groups} train on the same data: {batches}
 why: Their gradients are copies, so their average is that of one rank, and the other ranks add nothing but cost.
 fix: give each rank its own part: DataLoader(dataset, sampler=DistributedSampler(dataset)), with
-sampler.set_epoch(epoch) at the start of each epoch; or seed an own random order with the rank
+sampler.set_epoch(epoch) at the start of each epoch; or add the rank to the seed of a random order
 """)
 GRADIENTS_NOT_REDUCED = FindingKind("""
 gradients-not-reduced: ranks step with different gradients{steps}
