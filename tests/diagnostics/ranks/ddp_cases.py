@@ -274,9 +274,9 @@ def reduced_by_hand(rank: int) -> Xray:
     return x
 
 
-@case()
+@case("steps-differ-between-ranks", "note")
 def ddp_with_join(rank: int) -> Xray:
-    """Rank 0 has fewer batches: a note, since Join makes the weights equal again."""
+    """Rank 0 has fewer batches, which is no fault: Join makes the weights equal again."""
     model = DistributedDataParallel(mlp())
     optimizer = SGD(model.parameters(), lr=0.1)
     with Xray(model) as x, Join([model]):

@@ -98,6 +98,8 @@ def mismatches(case: RankCase, record: XrayRecord) -> list[str]:
     found = find(record)
     if case.finding and not any((f.name, f.severity) == (case.finding, case.severity) for f in found):
         return [f"{case.name}: no {case.severity} {case.finding}, only {[(f.name, f.severity) for f in found]}"]
+    if not case.finding and record.ranks is not None and record.ranks.differences:
+        return [f"{case.name}: ranks should agree: {record.ranks.differences}"]
     return [
         f"{case.name}: unexpected: {finding.severity} {finding.name}: {finding.title}"
         for finding in found

@@ -30,7 +30,7 @@ _numbers = itertools.count(1)
 
 
 class RankExchange:
-    """One exchange: announce, publish, read, close. Only this process's own keys are deleted.
+    """One exchange: announce, publish, read, wait for the readers, withdraw. A rank deletes only its own keys.
 
     Args:
         rank: this rank.
@@ -76,14 +76,13 @@ class RankExchange:
             return None
         return text
 
-    def close(self, found: dict[int, int]) -> None:
-        """Tell the ranks that were read, wait until the others have read this one, and delete its keys."""
+    def wait_for_readers(self, found: dict[int, int]) -> None:
+        """Tell these ranks that they were read, and wait until the others have read this one."""
         for rank, number in found.items():
             self._store.add(f"{_PREFIX}/{rank}/{number}/readers", 1)
         own = f"{self._rank}/{self._number}/readers"
         self._keys.append(own)
         _wait_until(lambda: self._store.add(f"{_PREFIX}/{own}", 0) >= len(self._readers), WAIT_SECONDS)
-        self.withdraw()
 
     def withdraw(self) -> None:
         """Delete the keys of this rank."""

@@ -136,7 +136,7 @@ class RankObserver:
                 self._session.notice(f"the first {_MAX_RANKS} of {len(expected)} ranks were compared")
             found = exchange.wait_for(expected[:_MAX_RANKS])
             others = [other for rank, number in found.items() if (other := _read(exchange, rank, number, own))]
-            exchange.close(found)
+            exchange.wait_for_readers(found)
         finally:
             exchange.withdraw()
         record = compare_ranks(self._wrapper, expected[:_MAX_RANKS], own, others)
