@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+from dataclasses import astuple
 from typing import TYPE_CHECKING
 
 import pytest
@@ -218,9 +219,15 @@ def fsdp_measures_whole_parameters(rank: int) -> Xray:
     assert [m.kind for m in ours.modules] == [m.kind for m in theirs.modules]
     assert ours.model == theirs.model == "Sequential"
     for module in theirs.modules:
-        assert ours[module.name].parameters == module.parameters
-        assert ours[module.name].output == module.output
-        assert ours[module.name].gradient == module.gradient
+        found = ours[module.name]
+        pairs = [(found.output, module.output), (found.gradient, module.gradient)]
+        for mine, own in zip(found.parameters, module.parameters, strict=True):
+            assert (mine.name, mine.shape, mine.content_hash) == (own.name, own.shape, own.content_hash)
+            pairs += [(mine.values, own.values), (mine.gradient, own.gradient)]
+        for one, other in pairs:
+            assert one is not None
+            assert other is not None
+            torch.testing.assert_close(astuple(one), astuple(other), rtol=1e-9, atol=1e-12)
     return x
 
 

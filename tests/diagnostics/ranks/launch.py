@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import TCPStore
 from torch.multiprocessing.spawn import start_processes
 
 from normscope.diagnostics.collect.session import XraySession
@@ -52,7 +53,7 @@ def launch(
         script: run before the cases as under torchrun, it makes the group; its output goes to script.RANK.txt.
             Without one, the ranks meet in a file.
     """
-    server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    server = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     environment = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(server.port)}
     environment |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0"}
     arguments = (list(cases), ranks, str(folder), script, environment)

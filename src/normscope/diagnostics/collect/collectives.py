@@ -1,5 +1,6 @@
 """Keep the x-ray from communicating: a rank without an x-ray would not take part, and both would wait forever."""
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch.distributed as dist
@@ -28,6 +29,11 @@ class NoCollectives(TorchDispatchMode):
         if any(issubclass(kind, dtensor_classes()) for kind in types):
             return NotImplemented  # a DTensor is taken apart first, and its operations arrive here
         return func(*args, **kwargs or {})
+
+
+def no_collectives() -> AbstractContextManager[Any]:
+    """Return a context that refuses collectives; in a process without other ranks, one that does nothing."""
+    return NoCollectives() if has_other_ranks() else nullcontext()
 
 
 def has_other_ranks() -> bool:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from normscope.diagnostics.collect.accumulators import ModuleAccumulator
-from normscope.diagnostics.collect.collectives import NoCollectives, has_other_ranks
+from normscope.diagnostics.collect.collectives import no_collectives
 from normscope.diagnostics.collect.losses import LossTracker
 from normscope.diagnostics.collect.tensors import JoinLocation, TensorRegistry, is_measurable
 from normscope.diagnostics.ranks.batches import BatchChecksums
@@ -56,10 +56,11 @@ class XraySession:
         self.batches = 0
         self.skipped_steps = 0
         self.is_active = False
+        self.has_dtensors = False
+        """Whether the model has parameters of which each rank has a part, so that arithmetic may communicate."""
         self.thread: int | None = None
         self.found_non_finite_gradient = False
         self._order = 0
-        self._has_ranks = has_other_ranks()
         self._lock = threading.RLock()
         self._reported_failures: set[tuple[str, type[Exception]]] = set()
         self._handles = HookHandles()
@@ -74,10 +75,10 @@ class XraySession:
     def guarded(self, where: str, work: Callable[..., _Result], *args: Any) -> _Result | None:
         """Run a part of the x-ray, one thread at a time. An error becomes a notice and never reaches the model.
 
-        What it does with tensors is not recorded, does not reach tensor subclasses, and does not communicate.
+        What it does with tensors is not recorded, and does not reach tensor subclasses.
         """
         try:
-            with self._lock, torch._C.DisableTorchFunction(), NoCollectives() if self._has_ranks else nullcontext():
+            with self._lock, torch._C.DisableTorchFunction(), no_collectives() if self.has_dtensors else nullcontext():
                 return work(*args)
         except Exception as error:
             self.report_failure(where, error)

@@ -36,7 +36,8 @@ def is_measurable(value: object) -> TypeGuard[Tensor]:
 def is_readable(tensor: Tensor) -> bool:
     """Like `is_measurable`, but also true for integers."""
     is_integer = tensor.dtype in (torch.int64, torch.int32) and not tensor.is_nested and tensor.layout == torch.strided
-    return is_measurable(tensor) or (is_integer and not tensor.is_meta and not isinstance(tensor, FakeTensor))
+    is_real = not (tensor.is_meta or is_dtensor(tensor) or isinstance(tensor, FakeTensor))
+    return is_measurable(tensor) or (is_integer and is_real)
 
 
 def shape_of(tensor: Tensor) -> tuple[int, ...]:

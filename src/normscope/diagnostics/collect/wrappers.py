@@ -41,6 +41,7 @@ class ParallelWrapper:
         for wrapper in self._nested:
             self._add(wrapper)
         self.is_sharded = any(map(is_sharded_module, self.inner.modules()))
+        session.has_dtensors = self.is_sharded or any(map(is_dtensor, self.inner.parameters()))
         if self.is_sharded:
             session.notice(_SHARDED)
 
