@@ -29,6 +29,7 @@ Every check runs on models with one planted fault each and on healthy models, at
 A fault counts as found if its finding is reported for its module, if no other warning or error is reported except for
 kinds that the case declares as consequences (a layer with dead units leaves earlier layers without a gradient), and if
 it comes first among those of its severity. A healthy model may have notes, but no warnings or errors, for any seed.
+Findings about the ranks of torch.distributed are planted in processes of their own, by `tests/diagnostics/ranks`.
 
 {found} of {faults} faults were found; {clean} of {healthy} healthy models ({runs} runs) are clean.
 

@@ -10,6 +10,7 @@ import pytest
 from normscope.diagnostics.findings import find
 from tests.diagnostics import faults, healthy  # noqa: F401
 from tests.diagnostics.cases import REGISTER, Fault, Healthy, largest_magnitude, mismatches, take_xray
+from tests.diagnostics.ranks import ddp_cases, fsdp_cases
 
 FAR_FROM_OVERFLOW = 1e12
 """Above this, overflow would depend on summation order, and so on the CPU."""
@@ -49,7 +50,9 @@ def test_healthy_model_is_clean(case: Healthy, seed: int) -> None:
 
 
 def test_every_finding_has_two_fault_cases() -> None:
+    """Those of ranks are planted in processes of their own, in `ranks`."""
     planted = [case.finding for case in REGISTER.faults]
+    planted += [case.finding for case in (*ddp_cases.CASES, *fsdp_cases.CASES) if case.finding]
     assert {name for name in planted if planted.count(name) < 2} == set()
     assert _names_in_source() == set(planted)
 

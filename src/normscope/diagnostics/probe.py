@@ -5,7 +5,7 @@ from collections.abc import Collection
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import nn
@@ -17,11 +17,15 @@ from normscope.diagnostics.collect.norms import compare_running_stats
 from normscope.diagnostics.collect.parameters import ParameterTracker
 from normscope.diagnostics.collect.products import UnregisteredParameters
 from normscope.diagnostics.collect.session import XraySession
+from normscope.diagnostics.collect.wrappers import ParallelWrapper, compiled_classes
 from normscope.diagnostics.findings import Finding, find
-from normscope.diagnostics.record import XrayRecord
+from normscope.diagnostics.rank_stats import RanksRecord
+from normscope.diagnostics.ranks.observer import RankActivity, RankObserver
+from normscope.diagnostics.record import ModuleRecord, XrayRecord
 from normscope.diagnostics.record_json import save_record
 from normscope.errors import ConfigError
 from normscope.storage.files import write_atomically
+from normscope.tracing.sharded import original_class
 from normscope.tracing.tracer import Tracer
 
 
@@ -45,9 +49,18 @@ class Xray:
         submodules: record all submodules. If False, record the model as a whole and its parameters, as a model compiled
             into one graph requires. Names of modules: record only these, without functions and parameters, which takes
             a fraction of the time.
+        compare_ranks: under torch.distributed, compare this rank with the others that take an x-ray at the same time.
+            If no other does, the end of the block waits for a second.
     """
 
-    def __init__(self, model: nn.Module, *, label: str = "", submodules: bool | Collection[str] = True) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        label: str = "",
+        submodules: bool | Collection[str] = True,
+        compare_ranks: bool = True,
+    ) -> None:
         if not isinstance(model, nn.Module):
             raise ConfigError(
                 f"expected a torch module, but got {type(model).__name__}\n"
@@ -55,11 +68,13 @@ class Xray:
             )
         self._model, self._label, self._submodules = model, label, submodules
         self._session = session = XraySession()
-        inner = _unwrap(model, session)
+        self._wrapper = ParallelWrapper(model, session)
+        inner = self._wrapper.inner
         self._unregistered = UnregisteredParameters(inner)
         self._observer = XrayObserver(inner, session, self._unregistered)
         self._tracer = Tracer(inner, self._observer)
-        self._parameters = ParameterTracker(inner, session, self._unregistered)
+        self._parameters = ParameterTracker(inner, session, self._unregistered, self._wrapper)
+        self._ranks = RankObserver(session, self._parameters, self._wrapper) if compare_ranks else None
         self._stack: ExitStack | None = None
         self._record: XrayRecord | None = None
 
@@ -83,6 +98,8 @@ class Xray:
             self._tracer.watch_modules(hookable)
             if isinstance(self._submodules, bool):
                 self._parameters.start()
+                if self._ranks is not None:
+                    self._ranks.start()
             if self._submodules is True:
                 self._tracer.watch_functions()
             self._session.start()
@@ -172,13 +189,15 @@ class Xray:
             parameters = () if module is None else self._parameters.of(module, name)
             finished.append(accumulator.finish(batches, parameters))
             finished += [session.accumulators[own].finish(batches, ()) for own in session.functions.get(name, [])]
+        model = original_class(self._tracer.model).__name__
         return XrayRecord(
-            model=type(self._tracer.model).__name__,
+            model=model,
             modules=tuple(finished),
             batches=batches,
             backward_passes=self._parameters.backward_passes,
             steps=tuple(self._parameters.steps),
             losses=tuple(session.losses.losses),
+            ranks=self._compare_ranks(model, finished, batches, interrupted),
             notices=tuple(session.notices),
             normscope=__version__,
             torch=torch.__version__,
@@ -190,28 +209,31 @@ class Xray:
             unregistered_parameters=self._unregistered.finish(),
         )
 
+    def _compare_ranks(
+        self, model: str, modules: list[ModuleRecord], batches: int, interrupted: bool
+    ) -> RanksRecord | None:
+        if self._ranks is None:
+            return None
+        if interrupted:
+            self._ranks.abandon()
+            return None
+        ran = [module for module in modules if not module.is_function and module.training is not None]
+        done = RankActivity(
+            label=self._label,
+            model=model,
+            batches=batches,
+            backward_passes=self._parameters.backward_passes,
+            training=ran[0].training if ran else None,
+            loss=self._session.losses.losses[-1].value if self._session.losses.losses else None,
+            modes={module.name: "train" if module.training else "eval" for module in ran},
+        )
+        return self._ranks.finish(done)
+
 
 xray = Xray
 """Lowercase alias, for `with normscope.xray(model) as x:`."""
 
 
-def _unwrap(model: nn.Module, session: XraySession) -> nn.Module:
-    """Return the model inside DataParallel, DistributedDataParallel and torch.compile wrappers."""
-    while True:
-        if isinstance(model, _compiled_classes()):
-            model = model._orig_mod
-        elif isinstance(model, nn.parallel.DistributedDataParallel | nn.DataParallel):
-            session.notice(f"{type(model).__name__}: the statistics cover this process's share of the batch")
-            model = model.module
-        else:
-            return model
-
-
-def _compiled_classes() -> Any:
-    """Return the wrapper class of torch.compile; empty while torch._dynamo, which is slow to import, is not loaded."""
-    return torch._dynamo.OptimizedModule if "torch._dynamo" in sys.modules else ()
-
-
 def _is_compiled(model: nn.Module) -> bool:
-    classes = _compiled_classes()
+    classes = compiled_classes()
     return any(isinstance(module, classes) or module._compiled_call_impl is not None for module in model.modules())

@@ -7,6 +7,7 @@ import math
 from collections import defaultdict
 from dataclasses import dataclass, field
 
+from normscope.diagnostics.rank_stats import RanksRecord
 from normscope.diagnostics.tensor_stats import AttentionStats, NormStats, ResidualJoin, TensorStats, UnitStats
 
 VERSION = 1
@@ -238,6 +239,7 @@ class XrayRecord:
         steps_before: training steps before the x-ray; None if unknown.
         steps_without_zero_grad: steps whose gradients still included those of the previous step.
         unregistered_parameters: weights that are not the model's, except those that an optimizer holds.
+        ranks: comparison with the other ranks of torch.distributed; None if there are none.
         version: format version.
     """
 
@@ -257,6 +259,7 @@ class XrayRecord:
     steps_before: int | None = None
     steps_without_zero_grad: int = 0
     unregistered_parameters: tuple[UnregisteredParameter, ...] = ()
+    ranks: RanksRecord | None = None
     version: int = field(default=VERSION)
 
     def __getitem__(self, name: str) -> ModuleRecord:

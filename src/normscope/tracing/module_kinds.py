@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from normscope.scope import Scope
 from normscope.tracing.function_kinds import BOUNDED_ACTIVATIONS
+from normscope.tracing.sharded import original_class
 
 _NORM_NAME = re.compile(r"norm(?!al(?!i[sz])|ous)", re.IGNORECASE)  # but not the normal distribution
 _ATTENTION_NAME = re.compile(r"att(entio)?n", re.IGNORECASE)
@@ -21,7 +22,7 @@ def describe_class(module: nn.Module) -> str:
     >>> describe_class(nn.ReLU())
     'ReLU'
     """
-    name, scope = type(module).__name__, vars(module).get("scope")
+    name, scope = original_class(module).__name__, vars(module).get("scope")
     if name != "Norm" or not isinstance(scope, Scope):
         return name
     is_rms = getattr(vars(module).get("statistic"), "name", None) == "rms"
@@ -60,8 +61,9 @@ def activation_name(module: nn.Module) -> str | None:
         return None
     if isinstance(module, nn.Softmax | nn.LogSoftmax | nn.Softmin | nn.Softmax2d | nn.GLU):
         return None
-    name = type(module).__name__
-    if type(module).__module__ == "torch.nn.modules.activation" or (
+    own_class = original_class(module)
+    name = own_class.__name__
+    if own_class.__module__ == "torch.nn.modules.activation" or (
         _ACTIVATION_NAME.search(name) and all(p.numel() <= 1 or p.dim() == 1 for p in module.parameters())
     ):
         lower = name.lower()

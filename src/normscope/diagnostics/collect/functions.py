@@ -52,7 +52,7 @@ class FunctionObserver(TraceObserver):
             session.guarded(where, self._observe, call, result, join, scaled_from)
             session.guarded(where, self._record_lineage, name, inputs or [], result)
         elif name == "cross_entropy":
-            session.guarded(where, session.losses.add, call, result)
+            session.guarded(where, self._take_loss, call, result)
         elif name == "amp_update_scale":
             session.guarded("a GradScaler", self._count_skipped_steps, call.args)
         if session.losses.follows(name):
@@ -88,7 +88,14 @@ class FunctionObserver(TraceObserver):
         elif name == "softmax" and isinstance(result, Tensor):
             self._record_softmax(frame, args, kwargs, result)
         elif name == "cross_entropy":
-            self._session.losses.add(call, result)
+            self._take_loss(call, result)
+
+    def _take_loss(self, call: FunctionCall, result: Any) -> None:
+        self._session.losses.add(call, result)
+        if self._session.batch_checksums is not None:
+            self._session.batch_checksums.take_targets(
+                call.args[1] if len(call.args) > 1 else call.kwargs.get("target")
+            )
 
     def _count_flops(self, frames: Sequence[CallFrame], flops: int | None) -> None:
         """Add to all running modules, each once even if it runs inside itself."""

@@ -18,6 +18,7 @@ from normscope.diagnostics.module_names import is_inside
 from normscope.tracing.function_kinds import Role
 from normscope.tracing.module_kinds import activation_name, describe_class, has_channels_first, is_linear, is_norm
 from normscope.tracing.nested_tensors import tensors_in
+from normscope.tracing.sharded import local_part, original_class
 
 COMPILED = "compiled code ran in eager mode during the x-ray"
 
@@ -52,7 +53,7 @@ class XrayObserver(FunctionObserver):
             return None
         frame = CallFrame(module, session.accumulators[name], skipped=in_backward())
         if not frame.skipped:
-            kind = type(module).__name__
+            kind = original_class(module).__name__
             session.guarded(f"the call of {kind}", self._count, frame, frames)
             session.guarded(f"the inputs of {kind}", self._take_inputs, frame, args, kwargs, not frames)
         return frame
@@ -89,6 +90,8 @@ class XrayObserver(FunctionObserver):
             accumulator.input_shapes = tuple(shape_of(tensor) for tensor in tensors)
         if is_outermost and tensors and is_readable(tensors[0]):  # an input of the model
             accumulator.input_fingerprint.add(tensors[0])
+        if is_outermost and session.batch_checksums is not None:
+            session.batch_checksums.take_inputs(tensors)
         moments = []
         for tensor in measurable:
             entry = session.registry.of(tensor)
@@ -121,7 +124,7 @@ class XrayObserver(FunctionObserver):
         session = self._session
         if session.is_paused:
             return
-        where = f"the outputs of {type(frame.module).__name__}"
+        where = f"the outputs of {original_class(frame.module).__name__}"
         if not frame.skipped:
             session.guarded(where, self._take_outputs, frame, output)
         elif frame.accumulator.without_grad:
@@ -191,7 +194,7 @@ class XrayObserver(FunctionObserver):
 
     def _has_finite_weights(self, module: nn.Module) -> bool:
         if module not in self._finite_weights:
-            parameters = [p for p in module.parameters() if is_measurable(p)]
+            parameters = [p for p in map(local_part, module.parameters()) if is_measurable(p)]
             self._finite_weights[module] = all(self._session.registry.moments(p).non_finite == 0 for p in parameters)
         return self._finite_weights[module]
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from normscope.diagnostics.collect.collectives import no_collectives
 from normscope.diagnostics.tensor_stats import NormStats
 from normscope.tracing.module_kinds import weight_of
 from normscope.tracing.norm_reduction import NormReduction, probe_reduction
@@ -69,7 +70,9 @@ def add_norm(accumulator: NormAccumulator | None, module: nn.Module, x: Tensor, 
     """Add the input of a norm."""
     x = x.detach()
     if accumulator is None:
-        accumulator = NormAccumulator(eps_of(module, x), probe_reduction(module, x, channels))
+        with no_collectives():  # a norm of the user's may communicate
+            reduction = probe_reduction(module, x, channels)
+        accumulator = NormAccumulator(eps_of(module, x), reduction)
     axes = () if accumulator.reduction is None else accumulator.reduction.reduced_axes
     if len(accumulator.variances) < _MAX_CALLS:
         is_centered = accumulator.reduction is not None and accumulator.reduction.is_centered

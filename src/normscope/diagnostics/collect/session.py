@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -9,8 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from normscope.diagnostics.collect.accumulators import ModuleAccumulator
+from normscope.diagnostics.collect.collectives import no_collectives
 from normscope.diagnostics.collect.losses import LossTracker
 from normscope.diagnostics.collect.tensors import JoinLocation, TensorRegistry, is_measurable
+from normscope.diagnostics.ranks.batches import BatchChecksums
 from normscope.tracing.tensor_table import TensorLineage
 from normscope.tracing.tracer import Hook, HookHandles
 
@@ -48,10 +51,13 @@ class XraySession:
         self.registry = TensorRegistry()
         self.lineage = TensorLineage()
         self.losses = LossTracker()
+        self.batch_checksums: BatchChecksums | None = None
         self.notices: dict[str, None] = {}
         self.batches = 0
         self.skipped_steps = 0
         self.is_active = False
+        self.has_dtensors = False
+        """Whether the model has parameters of which each rank has a part, so that arithmetic may communicate."""
         self.thread: int | None = None
         self.found_non_finite_gradient = False
         self._order = 0
@@ -72,7 +78,7 @@ class XraySession:
         What it does with tensors is not recorded, and does not reach tensor subclasses.
         """
         try:
-            with self._lock, torch._C.DisableTorchFunction():
+            with self._lock, torch._C.DisableTorchFunction(), no_collectives() if self.has_dtensors else nullcontext():
                 return work(*args)
         except Exception as error:
             self.report_failure(where, error)

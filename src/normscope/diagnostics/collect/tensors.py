@@ -9,13 +9,17 @@ from torch._subclasses import FakeTensor
 from torch.nn.parameter import is_lazy
 
 from normscope.ops.moments import Moments, compute_moments
+from normscope.tracing.sharded import is_dtensor
 from normscope.tracing.tensor_table import TensorTable
 
 _SAMPLES = 4  # along each axis
 
 
 def is_measurable(value: object) -> TypeGuard[Tensor]:
-    """Whether a value is a tensor of floating-point values that can be read: no integers, no meta or fake tensors."""
+    """Whether a value is a tensor of floating-point values that can be read.
+
+    Integers are not measured; meta and fake tensors have no values, and those of a DTensor are on other ranks.
+    """
     return (
         isinstance(value, Tensor)
         and value.is_floating_point()
@@ -24,6 +28,7 @@ def is_measurable(value: object) -> TypeGuard[Tensor]:
         and not value.is_meta
         and not is_lazy(value)
         and not isinstance(value, FakeTensor)
+        and not is_dtensor(value)
         and not torch._C._functorch.is_functorch_wrapped_tensor(value)
     )
 
@@ -31,7 +36,8 @@ def is_measurable(value: object) -> TypeGuard[Tensor]:
 def is_readable(tensor: Tensor) -> bool:
     """Like `is_measurable`, but also true for integers."""
     is_integer = tensor.dtype in (torch.int64, torch.int32) and not tensor.is_nested and tensor.layout == torch.strided
-    return is_measurable(tensor) or (is_integer and not tensor.is_meta and not isinstance(tensor, FakeTensor))
+    is_real = not (tensor.is_meta or is_dtensor(tensor) or isinstance(tensor, FakeTensor))
+    return is_measurable(tensor) or (is_integer and is_real)
 
 
 def shape_of(tensor: Tensor) -> tuple[int, ...]:

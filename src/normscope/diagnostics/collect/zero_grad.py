@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from normscope.diagnostics.collect.tensors import sample_elements
+from normscope.tracing.sharded import local_part
 
 _SAMPLE = 256
 """Elements of the gradient that are kept."""
@@ -42,7 +43,7 @@ class ZeroGradTracker:
         parameter, since = self._parameter, self._since
         if parameter is None or since is None or parameter.grad is None or not any(parameter is p for p in parameters):
             return
-        now = _sample(parameter.grad)
+        now = _sample(local_part(parameter.grad))
         if self._before is not None:
             self.steps += _is_accumulated(now, self._before + since, since)
         self._before, self._since = now, None

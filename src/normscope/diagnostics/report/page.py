@@ -8,7 +8,7 @@ from markupsafe import Markup
 from normscope.diagnostics.findings.finding import SEVERITIES, Finding
 from normscope.diagnostics.module_names import join_names
 from normscope.diagnostics.record import ParameterRecord, XrayRecord
-from normscope.diagnostics.report import summary
+from normscope.diagnostics.report import ranks, summary
 from normscope.diagnostics.report.details import details_of
 from normscope.diagnostics.report.module_tree import ModuleNode, build_tree, fold
 from normscope.diagnostics.report.over_steps import draw_step_charts
@@ -59,6 +59,7 @@ def xray_page(records: XrayRecord | Sequence[XrayRecord], findings: Sequence[Fin
         modules=ModuleTable(record, {finding.module for finding in findings if finding.module}),
         parameters=_parameters(record),
         summary=summary,
+        ranks=ranks,
         output_size=output_size,
         folded_names=folded_names,
         count=format_count,

@@ -12,6 +12,7 @@ from normscope.diagnostics.findings.finding import SEVERITIES, Finding
 from normscope.diagnostics.record import XrayRecord
 from normscope.diagnostics.report import summary
 from normscope.diagnostics.report.module_tree import ModuleNode, build_tree, fold
+from normscope.diagnostics.report.ranks import COLUMNS, describe_ranks, rank_rows
 from normscope.diagnostics.report.signal_path import SignalPoint, point_of, rms_of, signal_path, subsample
 from normscope.diagnostics.tensor_stats import TensorStats
 from normscope.render import text_columns
@@ -24,6 +25,7 @@ MIN_WIDTH = 60
 
 MAX_WIDTH = 120
 MAX_POINTS = 40
+MAX_RANKS = 16
 _COLORS = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 _FORWARD, _BACKWARD = "blue", "magenta"
 
@@ -79,7 +81,7 @@ def render_text(
 def render_rich(record: XrayRecord, findings: Sequence[Finding], *, width: int = 80, glyphs: Glyphs = UNICODE) -> Text:
     """Render for a rich console, which decides on colors. No line is wider than `width`."""
     width = max(width, MIN_WIDTH)
-    body = [part(record, findings, width, glyphs) for part in (_findings, _depth, _modules)]
+    body = [part(record, findings, width, glyphs) for part in (_findings, _ranks, _depth, _modules)]
     return text_columns.join_sections([_head(record, findings, width), *body, _foot(record, width)])
 
 
@@ -127,6 +129,18 @@ def _paragraph(name: str, words: str, width: int) -> Iterator[Text]:
         lines += [indent + line for line in wrap(own.strip(), width - 7 - len(indent))]
     for i, line in enumerate(lines):
         yield Text.assemble((f"  {name if i == 0 else '':<5}", "dim"), line)
+
+
+def _ranks(record: XrayRecord, _: Sequence[Finding], width: int, glyphs: Glyphs) -> Iterator[Text]:
+    if record.ranks is None:
+        return
+    yield from styled("Ranks", "bold", width)
+    yield from styled(one_line(describe_ranks(record.ranks)), "", width)
+    rows = rank_rows(record.ranks)
+    for i, cells in enumerate([COLUMNS, *rows[:MAX_RANKS]]):
+        yield Text(" ".join(fit_right(cell, 8) for cell in cells), "dim" if i == 0 else "")
+    if len(rows) > MAX_RANKS:
+        yield Text(f"({MAX_RANKS} of {len(rows)} ranks)", "dim")
 
 
 def _depth(record: XrayRecord, findings: Sequence[Finding], width: int, glyphs: Glyphs) -> Iterator[Text]:

@@ -1,0 +1,1 @@
+"""Compare the ranks of torch.distributed: `checksums` → `observer` → `exchange` → `compare`, without collectives."""
