@@ -20,6 +20,7 @@ from normscope._version import __version__
 from normscope.checks import did_you_mean
 from normscope.cli.streams import guarded_streams
 from normscope.errors import NormscopeError
+from normscope.runtime import torchrun
 from normscope.runtime.openmp import set_env_defaults
 
 COMMANDS = {
@@ -65,6 +66,8 @@ def program() -> NoReturn:
     except KeyboardInterrupt:  # a second Ctrl-C, while the first is being handled
         code = EXIT_INTERRUPTED
     _on_interrupt(signal.SIG_DFL)
+    if code and torchrun.is_launched():
+        torchrun.exit_at_once(code)
     sys.exit(code)
 
 
@@ -95,7 +98,8 @@ def _run_safely(given: Sequence[str]) -> int:
     try:
         return _run(given)
     except NormscopeError as error:
-        print(f"error: {_as_typed(str(error), given)}", file=sys.stderr)
+        if torchrun.shows(error):
+            print(f"{torchrun.rank_label()}error: {_as_typed(str(error), given)}", file=sys.stderr)
         return EXIT_USAGE
     except KeyboardInterrupt:
         if sys.stdout.isatty():
@@ -106,7 +110,7 @@ def _run_safely(given: Sequence[str]) -> int:
     except SystemExit as end:  # after --help
         return end.code if isinstance(end.code, int) else 0
     except (OSError, MemoryError) as error:  # system errors without a more specific message
-        print(f"error: {_reason(error)}", file=sys.stderr)
+        print(f"{torchrun.rank_label()}error: {_reason(error)}", file=sys.stderr)
         return EXIT_IO_ERROR
 
 

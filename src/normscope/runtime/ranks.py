@@ -1,0 +1,153 @@
+"""The ranks of torch.distributed: the processes that train one run together.
+
+torchrun starts them and tells each its rank. Only rank 0 writes metrics and shows progress; every rank computes a part
+of each batch.
+"""
+
+import atexit
+import gc
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, cast
+
+import torch
+import torch.distributed as dist
+
+from normscope.errors import RankError
+from normscope.runtime import torchrun
+
+_PATIENCE = timedelta(days=7)
+"""How long ranks wait for what only rank 0 does, such as tokenizing. If it dies meanwhile, they notice at once."""
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process among those that train a run; the default is a process that trains alone.
+
+    Args:
+        rank: Number of this process.
+        size: Number of processes.
+        local_rank: Number of this process on its machine.
+        patient: Process group for waiting for rank 0.
+    """
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+    patient: Any = None
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this is rank 0, which writes the run folder and shows progress."""
+        return self.rank == 0
+
+    def part(self, count: int) -> slice:
+        """This rank's part of `count` items in a row. Parts differ by one item at most.
+
+        >>> [Ranks(rank, 3).part(8) for rank in range(3)]
+        [slice(0, 2, None), slice(2, 5, None), slice(5, 8, None)]
+        """
+        return slice(self.rank * count // self.size, (self.rank + 1) * count // self.size)
+
+    def sum(self, *values: float) -> list[float]:
+        """The sum over all ranks of each value, in float64."""
+        if self.size == 1:
+            return list(values)
+        total = torch.tensor(values, dtype=torch.float64)  # on the CPU: gloo, also if the model is on a GPU
+        with rank_errors():
+            dist.all_reduce(total)
+        return cast(list[float], total.tolist())
+
+    def any(self, value: bool) -> bool:
+        """Whether it is true on any rank."""
+        return self.sum(float(value))[0] > 0
+
+    def agree(self, value: int | None) -> int | None:
+        """Rank 0's value, on all ranks."""
+        if self.size == 1:
+            return value
+        shared = torch.tensor([-1 if value is None else value])
+        with rank_errors():
+            dist.broadcast(shared, 0, group=self.patient)
+        return None if shared.item() < 0 else int(shared.item())
+
+    def from_main(self, work: Callable[[], str]) -> str:
+        """Run a function that returns a text on rank 0 only, and return the text on all ranks.
+
+        If it fails, rank 0 raises its error, and the others a RankError.
+        """
+        if self.size == 1:
+            return work()
+        text = b""
+        try:
+            text = work().encode() if self.is_main else b""
+        finally:  # also after an error, for which the others wait
+            length = self.agree(len(text))
+        if not length:
+            raise RankError("rank 0 failed: see its error", is_echo=True)
+        data = torch.frombuffer(bytearray(text or bytes(length)), dtype=torch.uint8)
+        with rank_errors():
+            dist.broadcast(data, 0, group=self.patient)
+        return bytes(data.tolist()).decode()
+
+    def barrier(self) -> None:
+        """Wait for all ranks, however long one of them works."""
+        self.agree(0)
+
+
+ALONE = Ranks()
+_joined: Ranks | None = None
+
+
+def join_ranks() -> Ranks:
+    """Join the other processes that torchrun started; without torchrun, a process is alone.
+
+    A process group that exists already is used. Ours ends with the process.
+    """
+    global _joined
+    torchrun.has_joined = True
+    if not (dist.is_available() and (dist.is_initialized() or torchrun.is_launched())):
+        return ALONE
+    if _joined is None:
+        local = int(os.environ.get("LOCAL_RANK") or 0)
+        with rank_errors():
+            if not dist.is_initialized():
+                cuda = torch.cuda.is_available()
+                if cuda:
+                    torch.cuda.set_device(local)
+                dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo")
+                atexit.register(_leave)
+            patient = dist.new_group(backend="gloo", timeout=_PATIENCE)
+        _joined = Ranks(dist.get_rank(), dist.get_world_size(), local, patient)
+    return _joined
+
+
+def _leave() -> None:
+    gc.collect()  # torch ends the process with an abort if models with hooks outlive the group
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+@contextmanager
+def rank_errors() -> Iterator[None]:
+    """Turn the errors of a lost connection into a RankError."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not is_lost_connection(error):
+            raise
+        raise RankError(
+            "lost the connection to another rank: it failed or was killed\n"
+            "fix: see its error; saved checkpoints are intact, and `normscope resume` continues from the last one"
+        ) from error
+
+
+def is_lost_connection(error: BaseException) -> bool:
+    """Whether an error of torch says that another rank is gone."""
+    if isinstance(error, dist.DistError if dist.is_available() else ()):
+        return True
+    text = str(error)
+    return isinstance(error, RuntimeError) and ("gloo" in text or "NCCL" in text or "onnection closed" in text)
