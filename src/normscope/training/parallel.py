@@ -6,8 +6,7 @@ the mean of the batch: the loss and the gradients are those of one process, up t
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 import torch
 import torch.distributed as dist
@@ -17,6 +16,9 @@ from normscope.models.gpt import GPT
 from normscope.ops.cross_entropy import IGNORE_INDEX
 from normscope.runtime.ranks import Ranks, rank_errors
 from normscope.training.config import TrainConfig
+
+if TYPE_CHECKING:
+    from torch.distributed.fsdp import FSDPModule
 
 
 def parallel_model(model: GPT, config: TrainConfig, ranks: Ranks) -> "ParallelModel":
@@ -127,4 +129,9 @@ class Shards(OneProcess):
 
     @property
     def validation_loss(self) -> Callable[..., Tensor] | None:
-        return partial(self.loss, 1.0)
+        return self._validation_loss
+
+    def _validation_loss(self, *batch: Tensor) -> Tensor:
+        loss = self.loss(1.0, *batch)
+        cast("FSDPModule", self._loss).reshard()  # which a backward pass would do
+        return loss

@@ -38,7 +38,7 @@ def own_rows(tensor: Tensor, like: Tensor) -> Tensor:
 
     sharded: Any = like
     divided = distribute_tensor(tensor, sharded.device_mesh, sharded.placements, src_data_rank=None)
-    return divided.tolocal_part()
+    return divided.to_local()
 
 
 class ShardedOptimizerGroup(OptimizerGroup):
@@ -136,7 +136,7 @@ class ShardedOptimizerGroup(OptimizerGroup):
 
 def local_part(tensor: Tensor) -> Tensor:
     """This rank's rows of a sharded tensor, which share its memory."""
-    return cast(Tensor, cast(Any, tensor.detach()).tolocal_part())
+    return cast(Tensor, cast(Any, tensor.detach()).to_local())
 
 
 def _sharded_like(rows: Tensor, like: Tensor) -> Tensor:
@@ -144,7 +144,7 @@ def _sharded_like(rows: Tensor, like: Tensor) -> Tensor:
 
     sharded: Any = like
     shape, stride = sharded.shape, sharded.stride()
-    return DTensor.fromlocal_part(rows, sharded.device_mesh, sharded.placements, shape=shape, stride=stride)
+    return DTensor.from_local(rows, sharded.device_mesh, sharded.placements, shape=shape, stride=stride)
 
 
 def _empty(weight: Tensor) -> Tensor:
