@@ -7,6 +7,8 @@ of each batch.
 import atexit
 import gc
 import os
+import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +17,8 @@ from typing import Any, cast
 
 import torch
 import torch.distributed as dist
+from torch.distributed import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 from normscope.errors import RankError
 from normscope.runtime import torchrun
@@ -118,11 +122,41 @@ def join_ranks() -> Ranks:
                 cuda = torch.cuda.is_available()
                 if cuda:
                     torch.cuda.set_device(local)
-                dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo")
+                store, rank, size = next(rendezvous("env://"))
+                name = _agree_on_name(store, rank, size)
+                backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
+                dist.init_process_group(backend, store=PrefixStore(name, store), rank=rank, world_size=size)
                 atexit.register(_leave)
             patient = dist.new_group(backend="gloo", timeout=_PATIENCE)
         _joined = Ranks(dist.get_rank(), dist.get_world_size(), local, patient)
     return _joined
+
+
+def _agree_on_name(store: Any, rank: int, size: int) -> str:
+    """A name for this start of the ranks, made by rank 0.
+
+    torchrun gives all starts of a job the same store, in which gloo would find the addresses of processes that have
+    been killed. So each rank greets with a new word, and waits for the answer to this word.
+    """
+    word = uuid.uuid4().hex
+    if rank:
+        store.set(f"normscope/hello/{rank}", word)
+        store.wait([f"normscope/answer/{word}"], _PATIENCE)
+        name: str = store.get(f"normscope/answer/{word}").decode()
+        store.set(f"normscope/ready/{name}/{rank}", "")
+        return name
+    answered, waiting = set[bytes](), set(range(1, size))
+    while waiting:
+        for other in list(waiting):
+            if store.check([f"normscope/hello/{other}"]):
+                hello = store.get(f"normscope/hello/{other}")
+                if hello not in answered:  # perhaps that of a process that is gone
+                    store.set(f"normscope/answer/{hello.decode()}", word)
+                    answered.add(hello)
+            if store.check([f"normscope/ready/{word}/{other}"]):
+                waiting.remove(other)
+        time.sleep(0.005)
+    return word
 
 
 def _leave() -> None:
