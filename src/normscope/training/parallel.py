@@ -55,8 +55,8 @@ class _Loss(nn.Module):
         tokens, targets, *more = batch
         if bool((targets != IGNORE_INDEX).any()):
             return self._loss(*batch) * share
-        # A rank without targets takes part in the sums of the others, and adds nothing.
-        options = {"positions": more[0]} if more else {}
+        # A rank without targets, or without rows, takes part in the sums of the others, and adds nothing.
+        options = {"positions": more[0]} if more and len(tokens) else {}
         nothing: Tensor = self.model(tokens, **options).sum() * 0.0
         return nothing
 

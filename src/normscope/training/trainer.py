@@ -240,7 +240,7 @@ class Trainer:
             with preserve_rng(self.device):
                 copy = GPT(self.model.config)
                 set_trainable(copy, self.config)
-                copy.to(self.device)
+                copy.to(self.device, self.model.embedding.weight.dtype)
         parts = copy.state_dict() if copy is not None else {}
         for name, tensor in self.model.state_dict().items():
             gathered = whole(tensor)
