@@ -46,8 +46,13 @@ def exit_at_once(code: int) -> NoReturn:
 
 
 def is_restart() -> bool:
-    """Whether torchrun started its processes again, because one had failed."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT") or 0) > 0
+    """Whether the job of this process may have started before.
+
+    torchrun counts restarts after failures, but not those for machines that join. A job with a name (--rdzv-id) may also
+    have been started again by the cluster's scheduler.
+    """
+    is_named = os.environ.get("TORCHELASTIC_RUN_ID", "none") != "none"
+    return is_named or int(os.environ.get("TORCHELASTIC_RESTART_COUNT") or 0) > 0
 
 
 def job_name() -> str | None:
