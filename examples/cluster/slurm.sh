@@ -36,11 +36,11 @@ stop() { kill -TERM "$step" 2>/dev/null || true; } # each rank finishes its step
 trap 'requeue=yes; stop' USR1
 trap stop TERM
 
-code=0
-while kill -0 "$step" 2>/dev/null; do # a signal ends `wait` early
-  code=0
-  wait "$step" || code=$?
+while kill -0 "$step" 2>/dev/null; do
+  wait "$step" || true # a signal ends it early
 done
+code=0
+wait "$step" || code=$?
 if [ -n "$requeue" ] && [ "$code" -ne 0 ]; then
   scontrol requeue "$SLURM_JOB_ID"
 fi

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -37,33 +38,25 @@ def wait_until(done: Callable[[], Any], job: "subprocess.Popen[Any]") -> None:
         time.sleep(0.02)
 
 
-def steps(run: Path) -> list[int]:
-    """The steps in the metrics of a run so far."""
-    path = run / "metrics.jsonl"
-    found = []
+def events(run: Path, kind: str) -> list[dict[str, Any]]:
+    """The events of a run so far."""
+    path, found = run / "metrics.jsonl", []
     for line in path.read_text().splitlines() if path.exists() else ():
         with contextlib.suppress(ValueError):  # a line that is being written
             event = json.loads(line)
-            if event["kind"] == "step":
-                found.append(event["step"])
+            if event["kind"] == kind:
+                found.append(event)
     return found
 
 
-def losses(run: Path) -> list[float]:
-    events = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
-    return [event["loss"] for event in events if event["kind"] == "step"]
+def last_step(run: Path) -> int:
+    return max((event["step"] for event in events(run, "step")), default=0)
 
 
-def ranks(run: Path) -> list[tuple[str, str]]:
-    """The changes of the number of ranks that the run's metrics note."""
-    text = (run / "metrics.jsonl").read_text() if (run / "metrics.jsonl").exists() else ""
-    found = []
-    for line in text.splitlines():
-        with contextlib.suppress(ValueError):
-            changes = json.loads(line).get("changes") or {}
-            if "ranks" in changes:
-                found.append(tuple(map(str, changes["ranks"])))
-    return found  # type: ignore[return-value]
+def ranks(run: Path) -> list[list[str]]:
+    """The changes of the number of ranks that a run notes."""
+    texts = [str(event["text"]) for event in events(run, "notice")]
+    return [numbers for text in texts for numbers in re.findall(r"ranks was (\d+) and is (\d+)", text)]
 
 
 def descendants(process: int) -> Iterator[int]:
