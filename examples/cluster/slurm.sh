@@ -17,25 +17,24 @@
 set -euo pipefail
 
 run=${RUN:-runs/$SLURM_JOB_ID}
-host=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST")
 port=$((20000 + SLURM_JOB_ID % 10000))
 processes=${NPROC:-${SLURM_GPUS_ON_NODE:-1}} # per machine
 cores=${SLURM_CPUS_PER_TASK:-1}
 export SRUN_CPUS_PER_TASK=$cores
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$(((cores + processes - 1) / processes))}
 
-# The name of the run is that of the torchrun job: after a restart, the same command continues the run.
-srun --kill-on-bad-exit=1 torchrun --nnodes "$SLURM_NNODES" --nproc-per-node "$processes" \
-  --rdzv-backend c10d --rdzv-endpoint "$host:$port" --rdzv-id "${run##*/}" \
-  --max-restarts 3 --shutdown-timeout 120 \
-  -m normscope train "$@" --out "$run" &
-step=$!
-
 requeue=
-stop() { kill -TERM "$step" 2>/dev/null || true; } # each rank finishes its step, and rank 0 saves
+stop() { kill -TERM $(jobs -p) 2>/dev/null || true; } # each rank finishes its step, and rank 0 saves
 trap 'requeue=yes; stop' USR1
 trap stop TERM
 
+# The name of the run is that of the torchrun job: after a restart, the same command continues the run.
+srun --kill-on-bad-exit=1 torchrun --nnodes "$SLURM_NNODES" --nproc-per-node "$processes" \
+  --rdzv-backend c10d --rdzv-endpoint "${hosts%%$'\n'*}:$port" --rdzv-id "${run##*/}" \
+  --max-restarts 3 --shutdown-timeout 120 \
+  -m normscope train "$@" --out "$run" &
+step=$!
 while kill -0 "$step" 2>/dev/null; do
   wait "$step" || true # a signal ends it early
 done

@@ -29,6 +29,12 @@ def environment(**others: str) -> dict[str, str]:
     return {**os.environ, **paths, **torch, **others}
 
 
+def start(command: list[str], folder: Path, variables: dict[str, str]) -> "subprocess.Popen[Any]":
+    """Start a job that writes into the file "log" of its folder."""
+    with (folder / "log").open("a") as log:
+        return subprocess.Popen(command, cwd=folder, env=variables, stdout=log, stderr=log, start_new_session=True)
+
+
 def wait_until(done: Callable[[], Any], job: "subprocess.Popen[Any]") -> None:
     """Wait for something that happens while a job runs."""
     deadline = time.monotonic() + TRIES

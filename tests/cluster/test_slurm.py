@@ -6,10 +6,11 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.cluster.jobs import RARELY, ROOT, SMALL, TRIES, environment, events, kill, last_step, wait_until
+from tests.cluster.jobs import RARELY, ROOT, SMALL, TRIES, environment, events, kill, last_step, start, wait_until
 from tests.support import free_port
 
 SCRIPT = ROOT / "examples" / "cluster" / "slurm.sh"
@@ -19,11 +20,11 @@ pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="it is a ba
 SRUN = """#!/bin/bash
 [[ $1 == --kill-on-bad-exit=1 ]] || exit 9
 shift
+trap 'kill -TERM $(jobs -p) 2>/dev/null' TERM
 for ((machine = 0; machine < SLURM_NNODES; machine++)); do
   SLURM_NODEID=$machine "$@" &
   started+=($!)
 done
-trap 'kill -TERM "${started[@]}" 2>/dev/null' TERM
 code=0
 for one in "${started[@]}"; do
   while kill -0 "$one" 2>/dev/null; do wait "$one"; done
@@ -40,14 +41,14 @@ esac
 """
 # A torchrun that notes its arguments, and works until it is told to stop.
 TORCHRUN = """#!/bin/bash
+trap 'exit 143' TERM
 echo "$SLURM_NODEID $OMP_NUM_THREADS $*" >>started
 [[ $* == *--steps\\ 0* ]] && exit 0
-trap 'exit 143' TERM
 while sleep 0.02; do :; done
 """
 
 
-def submit(folder: Path, *arguments: str, **others: str) -> "subprocess.Popen[str]":
+def submit(folder: Path, *arguments: str, **others: str) -> "subprocess.Popen[Any]":
     """What sbatch does, on two machines."""
     commands = folder / "commands"
     commands.mkdir(exist_ok=True)
@@ -57,15 +58,7 @@ def submit(folder: Path, *arguments: str, **others: str) -> "subprocess.Popen[st
     job = {"SLURM_JOB_ID": "70017", "SLURM_JOB_NODELIST": "gpu[1-2]", "SLURM_NNODES": "2", "RUN": "runs/books"}
     given = environment(**{**job, **others})
     given["PATH"] = os.pathsep.join([str(commands), given["PATH"]])
-    return subprocess.Popen(
-        ["bash", str(SCRIPT), *arguments],
-        cwd=folder,
-        env=given,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
+    return start(["bash", str(SCRIPT), *arguments], folder, given)
 
 
 def requeued(folder: Path) -> list[str]:
@@ -95,8 +88,7 @@ def test_one_torchrun_per_machine_is_started_and_only_a_preempted_job_is_queued_
     if end != "done":
         wait_until(lambda: started.exists() and len(started.read_text().splitlines()) == 2, job)
         os.kill(job.pid, signal.Signals[f"SIG{end}"])
-    out, _ = job.communicate(timeout=TRIES)
-    assert job.returncode == (0 if end == "done" else 143), out
+    assert job.wait(timeout=TRIES) == (0 if end == "done" else 143), (tmp_path / "log").read_text()
     assert requeued(tmp_path) == (["70017"] if end == "USR1" else [])
     lines = sorted(started.read_text().splitlines())
     assert [line[:4] for line in lines] == ["0 3 ", "1 3 "]
@@ -118,12 +110,12 @@ def test_preempted_run_continues_on_two_machines_and_is_that_of_an_uninterrupted
             if not requeued(tmp_path):
                 wait_until(lambda: last_step(run) >= 30, job)
                 os.kill(job.pid, signal.SIGUSR1)
-            out, _ = job.communicate(timeout=TRIES)
+            job.wait(timeout=TRIES)
         finally:
             kill(job)
         if job.returncode == 0:
             break
-        assert requeued(tmp_path) == [number], out
+        assert requeued(tmp_path) == [number], (tmp_path / "log").read_text()
         assert 30 <= last_step(run) < 600
         assert (run / "checkpoints" / f"{last_step(run):08}").exists()  # nothing is lost
     assert [event["step"] for event in events(run, "step")] == list(range(1, 601))
