@@ -6,6 +6,7 @@ the mean of the batch: the loss and the gradients are those of one process, up t
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
 
 import torch
@@ -104,6 +105,10 @@ class Replicas(OneProcess):
     def reduces(self, is_last: bool) -> AbstractContextManager[None]:
         quiet: AbstractContextManager[None] = nullcontext() if is_last else self._ddp.no_sync()
         return quiet
+
+    @property
+    def validation_loss(self) -> Callable[..., Tensor] | None:
+        return partial(self._loss, 1.0)  # also of no rows, since norms with sync=True wait for every rank
 
 
 def _add_gradients(_: object, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
