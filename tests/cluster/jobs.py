@@ -1,4 +1,4 @@
-"""Commands of a cluster, run on this machine: several torchruns that meet at 127.0.0.1, and what became of their run."""
+"""Commands of a cluster, run on this machine: torchruns that meet at 127.0.0.1, and what became of their run."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""pytorchjob.yaml: the fields that Kubernetes and Kubeflow's operator know, and its pods as processes of this machine."""
+"""pytorchjob.yaml: the fields that Kubernetes and Kubeflow's operator know, and its pods as local processes."""
 
 import os
 import re
@@ -11,7 +11,19 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.cluster.jobs import RARELY, ROOT, SMALL, TRIES, environment, events, kill, last_step, ranks, start, wait_until
+from tests.cluster.jobs import (
+    RARELY,
+    ROOT,
+    SMALL,
+    TRIES,
+    environment,
+    events,
+    kill,
+    last_step,
+    ranks,
+    start,
+    wait_until,
+)
 from tests.support import free_port
 
 FILE = ROOT / "examples" / "cluster" / "pytorchjob.yaml"

@@ -16,7 +16,7 @@ from tests.support import free_port
 SCRIPT = ROOT / "examples" / "cluster" / "slurm.sh"
 pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="it is a bash script")
 
-# Runs the command once per machine, and forwards SIGTERM to all of them. As in Slurm, --kill-on-bad-exit ends the others.
+# Runs the command once per machine, and forwards SIGTERM to all of them. If one fails, the others are ended.
 SRUN = """#!/bin/bash
 [[ $1 == --kill-on-bad-exit=1 ]] || exit 9
 shift
@@ -75,9 +75,7 @@ def test_script_has_the_syntax_of_bash_and_of_sbatch() -> None:
 
 
 @pytest.mark.parametrize("end", ["done", "USR1", "TERM"])
-def test_one_torchrun_per_machine_is_started_and_only_a_preempted_job_is_queued_again(
-    tmp_path: Path, end: str
-) -> None:
+def test_one_torchrun_per_machine_is_started_and_only_a_preempted_job_is_queued_again(tmp_path: Path, end: str) -> None:
     (tmp_path / "commands").mkdir()
     (tmp_path / "commands" / "torchrun").write_text(TORCHRUN)
     (tmp_path / "commands" / "torchrun").chmod(0o755)

@@ -162,7 +162,10 @@ def _agree_on_name(store: Any, rank: int, size: int) -> str:
     while waiting:
         if time.monotonic() > deadline:
             missing = ", ".join(map(str, sorted(waiting)))
-            raise RankError(f"rank {missing} did not come within {_MEETING}\nfix: see what its machine shows")
+            raise RankError(
+                f"rank {missing} did not come within {_MEETING}\nfix: see what its machine shows; for torchrun "
+                "--nnodes MIN:MAX, set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 on all machines"
+            )
         for other in list(waiting):
             if store.check([f"normscope/hello/{other}"]):
                 hello = store.get(f"normscope/hello/{other}")

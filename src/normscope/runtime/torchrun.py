@@ -59,8 +59,8 @@ def exit_at_once(code: int) -> NoReturn:
 def is_restart() -> bool:
     """Whether the job of this process may have started before.
 
-    torchrun counts restarts after failures, but not those for machines that join. A job with a name (--rdzv-id) may also
-    have been started again by the cluster's scheduler.
+    torchrun counts restarts after failures, but not those for machines that join. A job with a name (--rdzv-id) may
+    also have been started again by the cluster's scheduler.
     """
     is_named = os.environ.get("TORCHELASTIC_RUN_ID", "none") != "none"
     return is_named or int(os.environ.get("TORCHELASTIC_RESTART_COUNT") or 0) > 0

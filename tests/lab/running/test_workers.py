@@ -90,6 +90,7 @@ def test_ray_workers_give_the_same_metrics_and_shut_down_only_their_own_ray(
         check_metrics(same, "computed" if kind == "fake" else "trained")
         same.close()
         assert ray.is_initialized()
+        assert kind == "fake" or [node["NodeManagerAddress"] for node in ray.nodes()] == ["127.0.0.1"]
         error = first.start(LabTrial(function_path(train_text), {**SETTINGS, "preset": "gpt9"}, 0)).exception(
             timeout=120
         )

@@ -31,7 +31,7 @@ class Workers(Protocol):
     def count(self) -> int: ...
 
     def start(self, trial: LabTrial) -> "Future[TrialResult]":
-        """Start a trial. If its process dies, the future raises `BrokenExecutor`; if a machine does, `MachineLostError`."""
+        """Start a trial. If its process dies, the future raises `BrokenExecutor`; if its machine, `MachineLostError`."""
 
     def close(self) -> None: ...
 
