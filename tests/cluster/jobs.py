@@ -55,11 +55,16 @@ def events(run: Path, kind: str) -> list[dict[str, Any]]:
     return found
 
 
+def errors(folder: Path) -> set[str]:
+    """The errors of ranks that the jobs of a folder have written."""
+    return set(re.findall(r"error: (.*)", (folder / "log").read_text()))
+
+
 def last_step(run: Path) -> int:
     return max((event["step"] for event in events(run, "step")), default=0)
 
 
-def ranks(run: Path) -> list[list[str]]:
+def ranks(run: Path) -> list[tuple[str, str]]:
     """The changes of the number of ranks that a run notes."""
     texts = [str(event["text"]) for event in events(run, "notice")]
     return [numbers for text in texts for numbers in re.findall(r"ranks was (\d+) and is (\d+)", text)]

@@ -10,7 +10,19 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.jobs import RARELY, ROOT, SMALL, TRIES, environment, events, kill, last_step, start, wait_until
+from tests.cluster.jobs import (
+    RARELY,
+    ROOT,
+    SMALL,
+    TRIES,
+    environment,
+    errors,
+    events,
+    kill,
+    last_step,
+    start,
+    wait_until,
+)
 from tests.support import free_port
 
 SCRIPT = ROOT / "examples" / "cluster" / "slurm.sh"
@@ -118,6 +130,7 @@ def test_preempted_run_continues_on_two_machines_and_is_that_of_an_uninterrupted
         assert (run / "checkpoints" / f"{last_step(run):08}").exists()  # nothing is lost
     assert [event["step"] for event in events(run, "step")] == list(range(1, 601))
     assert len(events(run, "started")) == 2
+    assert errors(tmp_path) == set()
     local = [sys.executable, "-m", "normscope", "train", *settings, "--nproc", "2", "--out", str(tmp_path / "local")]
     subprocess.run(local, env=environment(), check=True, timeout=TRIES)
     uninterrupted = [event["loss"] for event in events(tmp_path / "local", "step")]

@@ -9,4 +9,4 @@ from ray.scripts.scripts import main
 services.get_node_ip_address = lambda address=None: "127.0.0.1"
 
 if __name__ == "__main__":
-    main()
+    main()  # type: ignore[no-untyped-call]

@@ -1,6 +1,7 @@
 """Workers: the same metrics in processes and on Ray, and a clean end."""
 
 import contextlib
+import importlib
 import os
 import signal
 import subprocess
@@ -82,8 +83,7 @@ def test_ray_workers_give_the_same_metrics_and_shut_down_only_their_own_ray(
     if kind == "fake":
         monkeypatch.setitem(sys.modules, "ray", FakeRay())
         monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    import ray
-
+    ray: Any = importlib.import_module("ray")
     first = RayWorkers(1)
     try:
         same = RayWorkers(1)
@@ -99,7 +99,8 @@ def test_ray_workers_give_the_same_metrics_and_shut_down_only_their_own_ray(
         lost: Future[TrialResult] = Future()
         first._end(None, failed(ray.exceptions.WorkerCrashedError()), lost)
         assert type(lost.exception(timeout=1)) is BrokenExecutor
-        first._end(None, failed(ray.exceptions.NodeDiedError("Node IP: 10.0.0.2, node ID: 1f2e")), machine := Future())
+        machine: Future[TrialResult] = Future()
+        first._end(None, failed(ray.exceptions.NodeDiedError("Node IP: 10.0.0.2, node ID: 1f2e")), machine)
         assert isinstance(machine.exception(timeout=1), MachineLostError)
         second = RayWorkers(1)
         under_way = second.start(LabTrial(function_path(train_text), {**SETTINGS, "steps": 10**6}, 0))

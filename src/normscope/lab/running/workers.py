@@ -31,7 +31,7 @@ class Workers(Protocol):
     def count(self) -> int: ...
 
     def start(self, trial: LabTrial) -> "Future[TrialResult]":
-        """Start a trial. If its process dies, the future raises `BrokenExecutor`; if its machine, `MachineLostError`."""
+        """Start a trial. If its process dies, the future raises `BrokenExecutor`, or `MachineLostError`."""
 
     def close(self) -> None: ...
 
