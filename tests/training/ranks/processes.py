@@ -42,6 +42,12 @@ def free_port() -> int:
 
 
 def _as_rank(rank: int, size: int, port: int, work: Callable[..., object], *arguments: object) -> None:
+    become_rank(rank, size, port)
+    work(join_ranks(), *arguments)
+
+
+def become_rank(rank: int, size: int, port: int) -> None:
+    """What torchrun tells a process."""
     torch.set_num_threads(1)
     os.environ |= {
         "RANK": str(rank),
@@ -52,7 +58,6 @@ def _as_rank(rank: int, size: int, port: int, work: Callable[..., object], *argu
         "MASTER_PORT": str(port),
         "GLOO_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo",  # stay on this machine
     }
-    work(join_ranks(), *arguments)
 
 
 def _save_result(ranks: Ranks, folder: str, work: Callable[..., object], *arguments: object) -> None:
