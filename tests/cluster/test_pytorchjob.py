@@ -28,7 +28,7 @@ from tests.cluster.jobs import (
 from tests.support import free_port
 
 FILE = ROOT / "examples" / "cluster" / "pytorchjob.yaml"
-STEPS = 2000
+STEPS = 100_000  # more than the test waits for
 
 # What may be set, and what it is; a * is required. Of pods and volumes, only the fields that the file uses.
 _METADATA = {"name*": str, "namespace": str, "labels": dict, "annotations": dict}
@@ -185,7 +185,7 @@ def test_run_continues_without_a_lost_pod_and_with_its_replacement_and_after_an_
     try:
         wait_until(lambda: listens(port), pods[0])  # the first one is where they meet
         pods.append(start_pod(job, tmp_path, port))
-        wait_until(lambda: last_step(run) >= 30, pods[0])
+        wait_until(lambda: last_step(run) > 20, pods[0])
         kill(pods[1])
         wait_until(lambda: ranks(run) == [("2", "1")], pods[0])
         pods[1] = start_pod(job, tmp_path, port)
@@ -196,13 +196,13 @@ def test_run_continues_without_a_lost_pod_and_with_its_replacement_and_after_an_
             os.kill(each.pid, signal.SIGTERM)
         assert all(each.wait(timeout=TRIES) != 0 for each in pods)
         saved = last_step(run)
-        assert joined < saved < STEPS
+        assert joined < saved
         assert (run / "checkpoints" / f"{saved:08}").exists()
         pods = [start_pod(job, tmp_path, port) for _ in pods]
-        assert [each.wait(timeout=TRIES) for each in pods] == [0, 0], (tmp_path / "log").read_text()
+        wait_until(lambda: last_step(run) > saved + 10, pods[0])
     finally:
         for each in pods:
             kill(each)
-    assert [event["step"] for event in events(run, "step")] == list(range(1, STEPS + 1))
+    assert [event["step"] for event in events(run, "step")] == list(range(1, last_step(run) + 1))
     assert [event["step"] for event in events(run, "started")][-1] == saved
     assert errors(tmp_path) == {"lost the connection to another rank: it failed or was killed"}
