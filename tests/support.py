@@ -1,6 +1,7 @@
-"""Helpers for tests: seeded tensors and weights, padding masks, bfloat16 on any machine, a quota."""
+"""Helpers for tests: seeded tensors and weights, padding masks, bfloat16 on any machine, a quota, a port."""
 
 import contextlib
+import socket
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -68,6 +69,13 @@ def file_size_limit(size: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def free_port() -> int:
+    """A port at which nothing listens on this machine."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def kept_for_backward(work: Callable[[], object]) -> dict[int, int]:

@@ -84,6 +84,18 @@ class NonFiniteError(NormscopeError, ArithmeticError):
     """A loss or gradient that is NaN or infinite."""
 
 
+class RankError(NormscopeError, RuntimeError):
+    """Another process of a distributed run failed.
+
+    Attributes:
+        is_echo: Whether that process shows the error itself, so that this one needs to say nothing.
+    """
+
+    def __init__(self, message: str, *, is_echo: bool = False) -> None:
+        super().__init__(message)
+        self.is_echo = is_echo
+
+
 class FileError(NormscopeError, OSError):
     """A file that cannot be read or written."""
 

@@ -51,12 +51,16 @@ class Silent:
     def __init__(self) -> None:
         self.trials: list[tuple[str, bool]] = []
         self.studies: dict[str, Exception | None] = {}
+        self.lost_machines: list[str] = []
 
     def trial_done(self, study: str, trial: LabTrial, done: TrialResult, cached: bool) -> None:
         self.trials.append((study, cached))
 
     def study_done(self, study: str, error: Exception | None) -> None:
         self.studies[study] = error
+
+    def machine_lost(self, machine: str) -> None:
+        self.lost_machines.append(machine)
 
 
 class RayError(Exception):
@@ -72,6 +76,10 @@ class WorkerCrashedError(RayError):
 
 
 class OutOfMemoryError(RayError):
+    pass
+
+
+class NodeDiedError(RayError):
     pass
 
 
@@ -98,7 +106,9 @@ class FakeRay(ModuleType):
 
     def __init__(self) -> None:
         super().__init__("ray")
-        self.exceptions = SimpleNamespace(WorkerCrashedError=WorkerCrashedError, OutOfMemoryError=OutOfMemoryError)
+        self.exceptions = SimpleNamespace(
+            WorkerCrashedError=WorkerCrashedError, OutOfMemoryError=OutOfMemoryError, NodeDiedError=NodeDiedError
+        )
         self.options: dict[str, Any] = {}
         self._initialized = False
 
@@ -116,8 +126,9 @@ class FakeRay(ModuleType):
     def cluster_resources(self) -> dict[str, float]:
         return {"CPU": float(self.CORES)}
 
-    def remote(self, num_cpus: int) -> Callable[[Callable[..., TrialResult]], Any]:
+    def remote(self, num_cpus: int, max_retries: int) -> Callable[[Callable[..., TrialResult]], Any]:
         assert num_cpus == 1  # a trial has one thread
+        assert max_retries == 0  # the scheduler counts them
         return lambda run: SimpleNamespace(remote=lambda trial, texts: Reference(run, trial, texts))
 
     def cancel(self, reference: Reference, force: bool) -> None:

@@ -173,11 +173,15 @@ def test_a_nonfinite_running_statistic_is_never_saved() -> None:
         trainer.state()
 
 
+def scale_loss(trainer: Trainer, factor: float) -> None:
+    loss = trainer.parallel.loss
+    trainer.parallel.loss = lambda share, *batch: factor * loss(share, *batch)  # type: ignore[method-assign]
+
+
 def test_gradients_whose_squares_overflow_are_clipped() -> None:
     trainer = new_trainer(optimizer="adamw")
     assert global_norm([torch.tensor([3e25, 0.0, -4e25])]) == pytest.approx(5e25)
-    loss = trainer._loss
-    trainer._loss = lambda inputs, targets: 1e25 * loss(inputs, targets)
+    scale_loss(trainer, 1e25)
     assert 1e20 < trainer.step().grad_norm < math.inf
     assert all(bool(value.isfinite().all()) for value in trainer.optimizer.tensors().values())
 
@@ -185,8 +189,7 @@ def test_gradients_whose_squares_overflow_are_clipped() -> None:
 def test_unclipped_gradients_must_have_finite_squares() -> None:
     """AdamW would remember an infinite one for ever."""
     trainer = new_trainer(grad_clip=None)
-    loss = trainer._loss
-    trainer._loss = lambda inputs, targets: 1e25 * loss(inputs, targets)
+    scale_loss(trainer, 1e25)
     with pytest.raises(NonFiniteError, match=r"the gradient norm is \d\.\d+e\+2\d at step 1, batch 0"):
         trainer.step()
 

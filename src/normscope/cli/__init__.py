@@ -12,6 +12,7 @@ import importlib
 import re
 import signal
 import sys
+import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
@@ -20,6 +21,7 @@ from normscope._version import __version__
 from normscope.checks import did_you_mean
 from normscope.cli.streams import guarded_streams
 from normscope.errors import NormscopeError
+from normscope.runtime import torchrun
 from normscope.runtime.openmp import set_env_defaults
 
 COMMANDS = {
@@ -48,8 +50,8 @@ COMMANDS = {
 ALIASES = {"-n": "samples", "--tokens": "max_new_tokens"}
 """Options whose name differs from the setting's."""
 
-EXIT_USAGE, EXIT_IO_ERROR, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 2, 74, 130, 141
-"""Exit codes: usage error, EX_IOERR of sysexits.h, and 128 + the signal number for SIGINT and SIGPIPE."""
+EXIT_BUG, EXIT_USAGE, EXIT_IO_ERROR, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 1, 2, 74, 130, 141
+"""Exit codes: a traceback, usage error, EX_IOERR of sysexits.h, and 128 + the signal number for SIGINT and SIGPIPE."""
 
 
 def program() -> NoReturn:
@@ -60,11 +62,19 @@ def program() -> NoReturn:
         with suppress(ImportError):  # `main` reports it
             importlib.import_module(COMMANDS[command][0])
     _on_interrupt(signal.default_int_handler)
+    torchrun.stop_with_launcher()
     try:
         code = main()
     except KeyboardInterrupt:  # a second Ctrl-C, while the first is being handled
         code = EXIT_INTERRUPTED
+    except Exception:
+        if not torchrun.is_launched():
+            raise
+        print(f"{torchrun.rank_label()}{traceback.format_exc()}", file=sys.stderr)
+        code = EXIT_BUG
     _on_interrupt(signal.SIG_DFL)
+    if code and torchrun.is_launched():
+        torchrun.exit_at_once(code)
     sys.exit(code)
 
 
@@ -95,7 +105,9 @@ def _run_safely(given: Sequence[str]) -> int:
     try:
         return _run(given)
     except NormscopeError as error:
-        print(f"error: {_as_typed(str(error), given)}", file=sys.stderr)
+        if torchrun.shows(error):
+            # In one piece, between those of other ranks.
+            print(f"{torchrun.rank_label()}error: {_as_typed(str(error), given)}\n", end="", file=sys.stderr)
         return EXIT_USAGE
     except KeyboardInterrupt:
         if sys.stdout.isatty():
@@ -106,7 +118,7 @@ def _run_safely(given: Sequence[str]) -> int:
     except SystemExit as end:  # after --help
         return end.code if isinstance(end.code, int) else 0
     except (OSError, MemoryError) as error:  # system errors without a more specific message
-        print(f"error: {_reason(error)}", file=sys.stderr)
+        print(f"{torchrun.rank_label()}error: {_reason(error)}", file=sys.stderr)
         return EXIT_IO_ERROR
 
 

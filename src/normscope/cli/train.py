@@ -11,9 +11,12 @@ from typing import Annotated, Literal
 import tyro
 
 from normscope.cli import options as opt
+from normscope.errors import ConfigError
+from normscope.runtime.launcher import STOPPED
+from normscope.runtime.torchrun import is_main, job_name
 from normscope.training.config import FINETUNING, INTERVALS, TrainConfig, WandbMode
 
-STOPPED = 130  # the exit code of a command stopped by Ctrl-C
+LAUNCHING = ("nproc", "max_restarts")
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,7 @@ class LoggingOptions:
 
 
 # Every field of TrainConfig is an option. Fields that are not in one of these groups are in OptimizationOptions.
-_HARDWARE = ("device", "precision", "compile")
+_HARDWARE = ("device", "precision", "compile", "parallel")
 _GROUPED = INTERVALS + _HARDWARE + FINETUNING
 _OTHERS = [field.name for field in dataclasses.fields(TrainConfig) if field.name not in _GROUPED]
 OptimizationOptions = opt.config_options(
@@ -94,6 +97,17 @@ FinetuningOptions = opt.config_options(
 HardwareOptions = opt.config_options(
     "HardwareOptions", "Device and precision; see also `normscope doctor`.", TrainConfig, _HARDWARE
 )
+
+
+@dataclass(frozen=True)
+class LaunchOptions:
+    """Processes on this machine. For several machines, use torchrun: torchrun ... -m normscope train ..."""
+
+    nproc: opt.OptionalInt = None
+    """Number of processes (ranks). They divide each batch; the result is the same up to rounding."""
+
+    max_restarts: opt.OptionalInt = None
+    """Start all processes again, up to N times, if one fails; the run continues from its last checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -134,14 +148,32 @@ class Train:
     intervals: IntervalOptions = field(default_factory=IntervalOptions)  # type: ignore[valid-type]
     finetuning: FinetuningOptions = field(default_factory=FinetuningOptions)  # type: ignore[valid-type]
     hardware: HardwareOptions = field(default_factory=HardwareOptions)  # type: ignore[valid-type]
+    launch: LaunchOptions = field(default_factory=LaunchOptions)
     logging: LoggingOptions = field(default_factory=LoggingOptions)
 
 
 def main(arguments: Sequence[str]) -> int:
     command = opt.read_arguments(Train, "train", arguments)
+    if must_launch(command.launch):
+        return launch_command("train", arguments, command.launch)
     from normscope.training.train import train
 
-    run = train(**{**opt.given(command), "model": opt.parse_settings(command.architecture.model)})
-    if command.logging.quiet:
+    given = {name: value for name, value in opt.given(command).items() if name not in LAUNCHING}
+    run = train(**{**given, "model": opt.parse_settings(command.architecture.model)})
+    if command.logging.quiet and is_main():
         print(run.folder)  # a folder that exists is not reused, so a script needs its name
     return STOPPED if run.end_reason == "stopped" else 0
+
+
+def must_launch(options: LaunchOptions) -> bool:
+    """Whether this process has to start the ranks; one that torchrun started is a rank itself."""
+    if options.nproc is None and options.max_restarts is not None:
+        raise ConfigError("--max-restarts is about the processes of --nproc\nfix: --nproc 1 --max-restarts N")
+    return options.nproc is not None and job_name() is None
+
+
+def launch_command(name: str, arguments: Sequence[str], options: LaunchOptions) -> int:
+    """Start the ranks of a command, with the same arguments."""
+    from normscope.runtime.launcher import launch
+
+    return launch([name, *arguments], options.nproc or 1, options.max_restarts or 0)

@@ -124,6 +124,9 @@ class LogProgress:
         if self.several and error is None:  # errors are printed at the end
             self.print_line(f"{study}: done")
 
+    def machine_lost(self, machine: str) -> None:
+        self.print_line(f"note: lost a machine of the cluster: {machine}; its trials run again on the others")
+
     def print_line(self, text: str) -> None:
         if not self.quiet:
             print(text, file=sys.stderr, flush=True)

@@ -1,7 +1,7 @@
 """The checkpoints of a run: one checksummed folder per saved step. The last two and the best are kept."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,11 +14,13 @@ from normscope.errors import ArgumentTypeError, CheckpointError
 from normscope.ops.finite import is_finite
 from normscope.runs.checksummed_folder import MANIFEST_NAME, ChecksummedFolder, is_complete, write_folder
 from normscope.runs.metrics_file import check_metrics
+from normscope.runtime.ranks import ALONE, Ranks
 from normscope.storage.files import with_checksum
 from normscope.storage.json_files import FileFormat, JsonSource, StrictStruct, to_json_bytes
 from normscope.storage.safe_folder import SafeFolder
 from normscope.storage.tensor_spec import TensorSpec
 
+MAX_RANKS = 2**20
 KEEP_LAST = 2
 """Number of newest checkpoints to keep: the current one and one to fall back to."""
 BEST_NAME, BEST_FORMAT = "best.json", FileFormat(1)
@@ -44,6 +46,7 @@ class CheckpointState(StrictStruct):
     metrics_bytes: Count
     metrics_sha256: Sha256
     environment: dict[str, str]
+    ranks: Annotated[int, Meta(ge=1, le=MAX_RANKS)] = 1
 
 
 class Checkpoints:
@@ -124,10 +127,17 @@ class Checkpoints:
     def path(self, step: int) -> Path:
         return self.folder / _name(step)
 
-    def save(self, step: int, tensors: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, Any]) -> None:
+    def save(
+        self,
+        step: int,
+        tensors: Mapping[str, Mapping[str, Tensor]],
+        state: Mapping[str, Any],
+        ranks: Ranks = ALONE,
+    ) -> None:
         """Write a checkpoint, then delete old ones."""
-        write_folder(self._folder / _name(step), tensors, state, self._config_sha256)
-        self._drop_old()
+        write_folder(self._folder / _name(step), tensors, state, self._config_sha256, ranks)
+        if ranks.is_main:
+            self._drop_old()
 
     def mark_best(self, step: int | None, loss: float | None) -> None:
         self._folder.create()
@@ -150,11 +160,21 @@ class Checkpoints:
         with self.with_alternatives(step):
             return self.open(step).load()
 
-    def tensors(self, step: int, expected: Mapping[str, Mapping[str, TensorSpec]]) -> dict[str, dict[str, Tensor]]:
-        """Load the expected groups of tensors; raises if they have other shapes, or if a weight is not finite."""
+    def tensors(
+        self,
+        step: int,
+        expected: Mapping[str, Mapping[str, TensorSpec]],
+        only: Mapping[str, Collection[str]] | None = None,
+    ) -> dict[str, dict[str, Tensor]]:
+        """Load the expected groups of tensors; raises if they have other shapes, or if a weight is not finite.
+
+        `only` are the tensors to load of some groups, if not all.
+        """
         with self.with_alternatives(step):
             folder = self.open(step)
-            tensors = {group: folder.tensors(group, specs) for group, specs in expected.items()}
+            tensors = {
+                group: folder.tensors(group, specs, (only or {}).get(group)) for group, specs in expected.items()
+            }
             for name, tensor in tensors["model"].items():
                 if not is_finite(tensor):
                     raise CheckpointError(f"{self.path(step)} has non-finite values in {name}")

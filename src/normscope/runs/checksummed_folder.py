@@ -7,20 +7,21 @@ it lists.
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from msgspec import Meta
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file
 from torch import Tensor
 
 from normscope.data.corpus import Sha256
-from normscope.errors import CheckpointError, FileError
+from normscope.errors import CheckpointError, FileError, NormscopeError, RankError
 from normscope.interop.files.safetensors_file import DTYPE_NAMES, safetensors_bytes
+from normscope.runtime.ranks import ALONE, Ranks
 from normscope.storage.files import with_checksum, write_errors
 from normscope.storage.json_files import SMALL_FILE_BYTES, FileFormat, JsonSource, StrictStruct, to_json_bytes
 from normscope.storage.safe_folder import SafeFolder
@@ -29,6 +30,7 @@ from normscope.storage.tensor_spec import TensorSpec
 MANIFEST_NAME, STATE_NAME = "manifest.json", "state.json"
 MANIFEST_FORMAT, STATE_FORMAT = FileFormat(1), FileFormat(1)
 _SUFFIX = ".safetensors"
+_PART = re.compile(r"(-[0-9]+-of-[0-9]+)?\.safetensors$")
 _FIX = "use another checkpoint"
 _MAX_HEADER_BYTES = 2**20
 """Maximum size of a safetensors header."""
@@ -72,33 +74,58 @@ def write_folder(
     tensors: Mapping[str, Mapping[str, Tensor]],
     state: Mapping[str, Any],
     config_sha256: str | None = None,
+    ranks: Ranks = ALONE,
 ) -> None:
     """Write one `name.safetensors` per group of tensors, state.json, and last the manifest.
 
-    On an error, a new folder is removed again.
+    On an error, a new folder is removed again. With several ranks, each writes its own tensors of every group to a file
+    of its own, and the manifest is written after all of them.
 
     Args:
         folder: The folder to write; created if necessary.
         tensors: Tensors by group and name.
         state: Contents of state.json.
         config_sha256: Checksum of the config.json of the run it belongs to.
+        ranks: The processes that write the folder together.
     """
     folder = SafeFolder.of(folder)
     existed = folder.exists()
     try:
         with write_errors(folder.path):
-            folder.create()
-            folder.remove(MANIFEST_NAME)  # incomplete while it is being rewritten
-            for name, group in tensors.items():
-                folder.write(name + _SUFFIX, safetensors_bytes(group))
-            folder.write(STATE_NAME, to_json_bytes({"format": STATE_FORMAT.version, **state}))
-            write_manifest(folder, [*(name + _SUFFIX for name in tensors), STATE_NAME], config_sha256)
-            folder.parent.sync()
+            if ranks.is_main:
+                folder.create()
+                folder.remove(MANIFEST_NAME)  # incomplete while it is being rewritten
+            ranks.barrier()
+            _write_own(folder, tensors, ranks)
+            if ranks.is_main:
+                folder.write(STATE_NAME, to_json_bytes({"format": STATE_FORMAT.version, **state}))
+                names = [_file_name(name, rank, ranks.size) for name in tensors for rank in range(ranks.size)]
+                write_manifest(folder, [*names, STATE_NAME], config_sha256)
+                folder.parent.sync()
+            ranks.barrier()
     except BaseException:
-        if not existed:
+        if not existed and ranks.is_main:
             with suppress(OSError):
                 folder.parent.remove(folder.path.name)
         raise
+
+
+def _write_own(folder: SafeFolder, tensors: Mapping[str, Mapping[str, Tensor]], ranks: Ranks) -> None:
+    """Write the tensors of this rank; raises on all ranks if one of them fails."""
+    failed = True
+    try:
+        for name, group in tensors.items():
+            folder.write(_file_name(name, ranks.rank, ranks.size), safetensors_bytes(group))
+        failed = False
+    finally:
+        others_failed = ranks.any(failed) and not failed
+    if others_failed:
+        raise RankError(f"another rank could not write its part of {folder}: see its error", is_echo=True)
+
+
+def _file_name(group: str, rank: int, ranks: int) -> str:
+    """The file of a group of tensors, or a rank's part of it."""
+    return f"{group}{_SUFFIX}" if ranks == 1 else f"{group}-{rank}-of-{ranks}{_SUFFIX}"
 
 
 def is_complete(folder: Path | SafeFolder) -> bool:
@@ -136,7 +163,12 @@ class ChecksummedFolder:
     @property
     def groups(self) -> list[str]:
         """Names of the groups of tensors."""
-        return [name.removesuffix(_SUFFIX) for name in self.files if name.endswith(_SUFFIX)]
+        return list(dict.fromkeys(_PART.sub("", name) for name in self.files if name.endswith(_SUFFIX)))
+
+    def _parts(self, group: str) -> list[str]:
+        """The files of a group of tensors: one, or one of each rank that wrote it."""
+        parts = [name for name in self.files if name.endswith(_SUFFIX) and _PART.sub("", name) == group]
+        return parts or [group + _SUFFIX]
 
     def open(self, name: str) -> BufferedReader:
         """Open a file after verifying its size and checksum."""
@@ -180,26 +212,49 @@ class ChecksummedFolder:
         """Load state.json, without its format number."""
         return self.source(STATE_NAME).parse(self.read(STATE_NAME), schema, file_format=STATE_FORMAT)
 
-    def tensors(self, group: str, expected: Mapping[str, TensorSpec] | None = None) -> dict[str, Tensor]:
-        """Load a group of tensors; with `expected`, names, shapes and dtypes are checked before anything is loaded."""
-        name = group + _SUFFIX
-        source, path = self.source(name), self.folder.path / name
-        if expected is not None and name in self.files:
-            size = self.files[name].bytes
+    def tensors(
+        self, group: str, expected: Mapping[str, TensorSpec] | None = None, only: Collection[str] | None = None
+    ) -> dict[str, Tensor]:
+        """Load a group of tensors.
+
+        Args:
+            group: Name of the group.
+            expected: Names, shapes and dtypes of all its tensors, which are checked before anything is loaded.
+            only: Names of the tensors to load; by default all.
+        """
+        parts = self._parts(group)
+        if expected is not None:
             limit = _MAX_HEADER_BYTES + sum(spec.nbytes + 256 for spec in expected.values())
-            if size > limit:
-                raise source.problem(f"does not match this run: it has {size} bytes, expected at most {limit}")
+            for name in parts:
+                if name in self.files and self.files[name].bytes > limit:
+                    size = self.files[name].bytes
+                    raise self.source(name).problem(
+                        f"does not match this run: it has {size} bytes, expected at most {limit}"
+                    )
+        with ExitStack() as stack:
+            opened = {name: stack.enter_context(self._open_tensors(name)) for name in parts}
+            owners = {tensor: name for name, file in opened.items() for tensor in file.keys()}  # noqa: SIM118
+            if problems := [] if expected is None else _header_problems(opened, owners, expected):
+                more = f", and {len(problems) - 4} more" if len(problems) > 4 else ""
+                found = f"does not match this run: {', '.join(problems[:4])}{more}"
+                raise self.source(parts[0] if len(parts) == 1 else f"{group}-*{_SUFFIX}").problem(found)
+            wanted = owners if only is None else owners.keys() & only
+            return {tensor: opened[owners[tensor]].get_tensor(tensor) for tensor in wanted}
+
+    @contextmanager
+    def _open_tensors(self, name: str) -> Iterator[Any]:
+        """Open a file of tensors after verifying it."""
+        source, path = self.source(name), self.folder.path / name
         with self.open(name) as file:
             if not os.path.samestat(os.fstat(file.fileno()), os.stat(path, follow_symlinks=False)):
                 raise source.problem("was replaced while it was read")
             try:
-                problems = [] if expected is None else _header_problems(path, expected)
-                if not problems:
-                    return load_file(path)
+                with safe_open(path, framework="pt") as tensors:
+                    yield tensors
             except (SafetensorError, OSError) as error:
+                if isinstance(error, NormscopeError):
+                    raise
                 raise source.problem(f"cannot be read: {error}") from error
-        more = f", and {len(problems) - 4} more" if len(problems) > 4 else ""
-        raise source.problem(f"does not match this run: {', '.join(problems[:4])}{more}")
 
 
 def checksums(folder: Path | SafeFolder) -> dict[str, str]:
@@ -207,17 +262,17 @@ def checksums(folder: Path | SafeFolder) -> dict[str, str]:
     return {name: entry.sha256 for name, entry in ChecksummedFolder(folder).files.items()}
 
 
-def _header_problems(path: Path, expected: Mapping[str, TensorSpec]) -> list[str]:
-    """How the header of a safetensors file differs from the expected tensors."""
-    with safe_open(path, framework="pt") as file:
-        names = set(file.keys())
-        problems = [f"{name} is missing" for name in sorted(expected.keys() - names)]
-        problems += [f"{name} is unexpected" for name in sorted(names - expected.keys())]
-        for name in sorted(names & expected.keys()):
-            header, (shape, dtype) = file.get_slice(name), expected[name]
-            found = tuple(header.get_shape()), header.get_dtype()
-            if found != (shape, DTYPE_NAMES[dtype]):
-                problems.append(f"{name} has shape {found[0]} ({found[1]}), expected {shape} ({DTYPE_NAMES[dtype]})")
+def _header_problems(
+    files: Mapping[str, Any], owners: Mapping[str, str], expected: Mapping[str, TensorSpec]
+) -> list[str]:
+    """How the headers of safetensors files differ from the expected tensors."""
+    problems = [f"{name} is missing" for name in sorted(expected.keys() - owners.keys())]
+    problems += [f"{name} is unexpected" for name in sorted(owners.keys() - expected.keys())]
+    for name in sorted(owners.keys() & expected.keys()):
+        header, (shape, dtype) = files[owners[name]].get_slice(name), expected[name]
+        found = tuple(header.get_shape()), header.get_dtype()
+        if found != (shape, DTYPE_NAMES[dtype]):
+            problems.append(f"{name} has shape {found[0]} ({found[1]}), expected {shape} ({DTYPE_NAMES[dtype]})")
     return problems
 
 

@@ -1,8 +1,9 @@
 """A run folder: config.json, tokenizer.json, tokens, metrics.jsonl, checkpoints and report.html."""
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any, Self
 
@@ -288,14 +289,21 @@ def is_run(folder: Path) -> bool:
     return (folder / CONFIG_NAME).is_file() and (folder / MANIFEST_NAME).is_file()
 
 
-def new_run_folder(sources: Sequence[str | Path]) -> Path:
-    """The first free one of runs/NAME, runs/NAME-2, ..., named after the first source."""
+def run_folders(sources: Sequence[str | Path]) -> Iterator[Path]:
+    """Those of runs/NAME, runs/NAME-2, ... that contain runs, and the first that doesn't."""
     stem = Path(sources[0]).stem if sources else "stories"
     name = "".join(char if char.isalnum() or char in "-_." else "-" for char in stem).strip("-.") or "run"
-    number = 1
-    while is_run(folder := Path("runs") / (name if number == 1 else f"{name}-{number}")):
-        number += 1
-    return folder
+    for number in count(1):
+        folder = Path("runs") / (name if number == 1 else f"{name}-{number}")
+        yield folder
+        if not is_run(folder):
+            return
+
+
+def new_run_folder(sources: Sequence[str | Path]) -> Path:
+    """The first free one of `run_folders`."""
+    *_, free = run_folders(sources)
+    return free
 
 
 def check_no_run(folder: Path) -> None:

@@ -22,6 +22,24 @@ def set_rng_state(state: Mapping[str, Tensor], device: torch.device) -> None:
         torch.get_device_module(device).set_rng_state(state[device.type], *_device_args(device))
 
 
+def rng_name(name: str, rank: int) -> str:
+    """The name of a rank's state in a checkpoint: that of rank 0 is the name in a run of one process.
+
+    >>> rng_name("torch", 0), rng_name("torch", 3)
+    ('torch', 'torch.3')
+    """
+    return f"{name}.{rank}" if rank else name
+
+
+def seed_rank(seed: int, step: int, rank: int) -> None:
+    """Seed torch for the steps from here on, differently on each rank: their rows get different dropout masks.
+
+    Rank 0 continues as a process alone would.
+    """
+    if rank:
+        torch.manual_seed(hash((seed, step, rank)) % 2**63)
+
+
 @contextmanager
 def preserve_rng(device: torch.device) -> Iterator[None]:
     """Restore the RNG state of the CPU and of a device at the end of the block.

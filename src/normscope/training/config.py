@@ -25,6 +25,8 @@ from normscope.training.schedule import LRSchedule, ScheduleName
 
 OptimizerName = Literal["muon", "adamw"]
 OnNaN = Literal["stop", "rollback"]
+ParallelName = Literal["ddp", "fsdp"]
+_CHOICES = {"optimizer": OptimizerName, "precision": Precision, "on_nan": OnNaN, "parallel": ParallelName}
 WandbMode = Literal["off", "offline", "online"]
 """Of `train` and `resume`; not a setting of the run."""
 LEARNING_RATES = ("matrix_lr", "lr")
@@ -42,7 +44,7 @@ class TrainConfig:
     Args:
         steps: Number of optimizer steps.
         batch: Batch size, in windows of `context` tokens.
-        micro_batch: Micro-batch size for gradient accumulation: less memory, same gradients.
+        micro_batch: Micro-batch size for gradient accumulation: less memory, same gradients. Ranks divide each one.
         optimizer: muon (Muon for the matrices in the blocks, AdamW for everything else) or adamw.
         matrix_lr: Learning rate of the matrices in the blocks.
         lr: Learning rate of all other parameters: embeddings, head, norms, biases.
@@ -64,6 +66,7 @@ class TrainConfig:
         device: cpu, cuda, mps, ...; auto uses an accelerator if there is one.
         precision: Dtype of matmuls (autocast); auto chooses the fastest safe dtype of the device.
         compile: Compile the model with torch.compile.
+        parallel: With several ranks: ddp (each has the whole model) or fsdp (each has a part of every parameter).
         on_nan: On a NaN or Inf: stop, or roll back to the last checkpoint and skip the batch.
         lora: Train LoRA adapters of this rank; all other weights stay as they are (needs --from).
         lora_alpha: LoRA scale, as a multiple of 1/rank (default: the rank, a scale of 1).
@@ -96,6 +99,7 @@ class TrainConfig:
     device: str = "auto"
     precision: Precision = "auto"
     compile: bool = False
+    parallel: ParallelName = "ddp"
     on_nan: OnNaN = "stop"
     lora: int | None = None
     lora_alpha: float | None = None
@@ -125,7 +129,7 @@ class TrainConfig:
             check_positive_number(grad_clip=self.grad_clip)
         if not (is_number(self.weight_decay) and 0 <= self.weight_decay < math.inf):
             raise ConfigError(f"weight_decay={self.weight_decay!r} must be a finite number, zero or more")
-        for name, choices in (("optimizer", OptimizerName), ("precision", Precision), ("on_nan", OnNaN)):
+        for name, choices in _CHOICES.items():
             if getattr(self, name) not in get_args(choices):
                 raise ConfigError(f"{name}={getattr(self, name)!r}: choose one of {', '.join(get_args(choices))}")
         self._check_finetuning()

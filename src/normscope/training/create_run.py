@@ -23,6 +23,7 @@ from normscope.models.presets import preset
 from normscope.runs.config import CONFIG_NAME, RunConfig, corpus_fingerprint
 from normscope.runs.initial_weights import FOLDER_NAME as INITIAL_WEIGHTS
 from normscope.runs.initial_weights import empty_model, set_trainable
+from normscope.runs.job import JOB_NAME, mark_job
 from normscope.runs.read_source import need_tokenizer
 from normscope.runs.run import Run, check_no_run
 from normscope.runtime.devices import check_compile, resolve_device
@@ -97,6 +98,7 @@ def create_run(
         training_batches(corpus, config.model.context, training.batch, training.seed)
         validation_batches(corpus, config.model.context, training.batch)
         _write_template(SafeFolder(folder), corpus, source)
+        mark_job(SafeFolder(folder))
         return Run.create(folder, config, corpus.folder / TOKENIZER_NAME)
 
 
@@ -154,7 +156,7 @@ def _check_empty(folder: Path) -> None:
     check_no_run(folder)  # again: another process may have been faster
     tokens = {RECORD_NAME, TOKENIZER_NAME, *map(part_name, PARTS), *map(marks_name, PARTS)}
     # A process killed before it wrote the manifest leaves tokenizer.json and config.json.
-    expected = {_DATA, INITIAL_WEIGHTS, TOKENIZER_CONFIG, LOCK_NAME, TOKENIZER_NAME, CONFIG_NAME}
+    expected = {_DATA, INITIAL_WEIGHTS, TOKENIZER_CONFIG, LOCK_NAME, TOKENIZER_NAME, CONFIG_NAME, JOB_NAME}
     root = SafeFolder(folder)
     data = root / _DATA
     unexpected = [name for name in root.names() if not is_partial(name) and not (name in expected and root.has(name))]

@@ -22,6 +22,8 @@ from normscope.runs.report.page import write_report
 from normscope.runs.run import Run
 from normscope.runs.xray_snapshots import UpdateTracker
 from normscope.runtime.adaptive_threads import TorchThreads
+from normscope.runtime.devices import resolve_device
+from normscope.runtime.ranks import Ranks, check_device, join_ranks, rank_errors
 from normscope.storage.lock import locked
 from normscope.training.config import LEARNING_RATES
 from normscope.training.memory_estimate import check_memory
@@ -48,12 +50,16 @@ def train_run(
         "done"; "stopped" after Ctrl-C or SIGTERM, with everything saved; or "paused" at `until`.
     """
     _check_arguments(run, observers)
+    ranks = join_ranks()
     check_steps(run, from_step, until)
+    check_device(resolve_device(run.config.train.device), ranks)
     check_memory(run.config.model, run.config.train)  # the run may come from a larger machine
     try:
-        reason = _train(run, observers, from_step, until)
+        with rank_errors() if ranks.size > 1 else nullcontext():
+            reason = _train(run, observers, from_step, until, ranks)
     except NonFiniteError:
-        write_report(run.folder)  # shows how the run diverged
+        if ranks.is_main:
+            write_report(run.folder)  # shows how the run diverged
         raise
     except (MemoryError, RuntimeError) as error:
         if not _is_out_of_memory(error):
@@ -63,7 +69,9 @@ def train_run(
             f"fix: start a new run with a smaller micro_batch, context, width or depth; saved checkpoints are "
             f"intact"
         ) from error
-    write_report(run.folder)
+    if ranks.is_main:
+        write_report(run.folder)
+    ranks.barrier()
     return reason
 
 
@@ -83,18 +91,23 @@ def _is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError) or "allocate memory" in message or "out of memory" in message
 
 
-def _train(run: Run, observers: Sequence[Observer], from_step: int | None, until: int | None) -> EndReason:
+def _train(
+    run: Run, observers: Sequence[Observer], from_step: int | None, until: int | None, ranks: Ranks
+) -> EndReason:
     with ExitStack() as stack:
         for observer in observers:
             stack.callback(observer.close)
-        stack.enter_context(locked(run.folder))
+        metrics = None
+        if ranks.is_main:
+            stack.enter_context(locked(run.folder))
+            metrics = MetricsFile(run.metrics)
+            stack.callback(metrics.close)
         stop = stack.enter_context(StopOnSignal())
-        metrics = MetricsFile(run.metrics)
-        stack.callback(metrics.close)
         begin = run.checkpoints.last() if from_step is None else from_step
-        session = TrainingSession(run, metrics, observers)
+        session = TrainingSession(run, metrics, observers, ranks)
         session.begin(begin)
-        run.save_extension()  # only now: a resume that is refused changes nothing
+        if ranks.is_main:
+            run.save_extension()  # only now: a resume that is refused changes nothing
         is_allowed = session.is_bitwise_equal
         threads = stack.enter_context(TorchThreads(adapt=session.can_adapt_threads, is_allowed=is_allowed))
         steps = run.config.train.steps
@@ -103,14 +116,15 @@ def _train(run: Run, observers: Sequence[Observer], from_step: int | None, until
 
 def _loop(session: TrainingSession, threads: TorchThreads, stop: StopOnSignal, until: int) -> EndReason:
     def is_stopped() -> bool:
-        return stop.requested is not None or session.events.disconnected
+        return session.ranks.any(stop.requested is not None or session.events.disconnected)
 
     report_start(session)
     load, rollbacks = _LoadReports(session, threads), RollbackCounter()
     while True:
         try:
             run_due_tasks(session)
-            if is_stopped() or session.step >= until:
+            stopped = is_stopped()
+            if stopped or session.step >= until:
                 session.save()
                 break
             _step(session, threads)
@@ -118,7 +132,7 @@ def _loop(session: TrainingSession, threads: TorchThreads, stop: StopOnSignal, u
         except NonFiniteError as error:
             recover(session, error, rollbacks)
     done = session.step >= session.config.steps
-    reason: EndReason = "done" if done else "stopped" if is_stopped() else "paused"
+    reason: EndReason = "done" if done else "stopped" if stopped else "paused"
     if session.overfitting is not None:
         session.events.emit(NoticeEvent(session.step, session.overfitting))
     session.events.emit(FinishedEvent(session.step, reason, session.elapsed))
@@ -134,6 +148,8 @@ def report_start(session: TrainingSession) -> None:
         "precision": f"{str(precision.dtype).removeprefix('torch.')} ({precision.reason})",
         "threads": str(session.max_threads),
     }
+    if session.ranks.size > 1:
+        info["ranks"] = f"{session.ranks.size} {session.config.parallel}"
     session.events.emit_persistent(
         StartedEvent(
             session.step,
@@ -166,7 +182,13 @@ def startup_notices(session: TrainingSession) -> list[str]:
         notices.append(f"source text not found: {missing}. The run continues with its saved tokens")
     if session.environment_changes:
         changes = ", ".join(session.environment_changes)
-        notices.append(f"environment changed: {changes}. Results may differ in the last bits from here on")
+        effect = "Dropout draws other masks" if session.has_other_masks else "Results may differ in the last bits"
+        notices.append(f"environment changed: {changes}. {effect} from here on")
+    elif step and session.ranks.size > 1:
+        notices.append(
+            f"resumed from step {step} on {session.ranks.size} ranks as before: the bits are those of a run without "
+            f"interruption"
+        )
     if session.run.extension is not None:
         notices.append(str(session.run.extension))
     if session.device.type == "cpu" and must_compile_kernels():
@@ -187,7 +209,7 @@ def must_compile_kernels() -> bool:
 
 def _step(session: TrainingSession, threads: TorchThreads) -> None:
     start = time.perf_counter()
-    is_xray_due = session.config.is_xray_due(session.step + 1)
+    is_xray_due = session.config.is_xray_due(session.step + 1) and session.can_track_updates
     session.update_tracker = UpdateTracker(session.model) if is_xray_due else None
     with session.update_tracker or nullcontext():
         step = session.trainer.step()

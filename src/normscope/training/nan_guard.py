@@ -132,6 +132,7 @@ class _BundleState(StrictStruct):
     device: str = "cpu"
     precision: Precision = "float32"
     threads: str = ""
+    ranks: str = "1"
     kernels: str = ""
     mkl_cbwr: str = ""
     torch: str = ""

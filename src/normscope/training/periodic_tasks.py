@@ -9,6 +9,7 @@ import torch
 from normscope.data.packed_batches import validation_batches
 from normscope.diagnostics.record import XrayRecord
 from normscope.generate.text import generate_text
+from normscope.models.gpt import GPT
 from normscope.runs.events import NoticeEvent, SampleEvent, SignalEvent, ValidationEvent
 from normscope.runs.metrics_file import read_metrics
 from normscope.runs.xray_snapshots import layer_signal, take_xray
@@ -33,7 +34,7 @@ def run_due_tasks(session: TrainingSession) -> None:
         return is_end or (every > 0 and step > 0 and step % every == 0)
 
     is_signal_due = step in {round(fraction * config.steps) for fraction in SIGNAL_FRACTIONS}
-    record = take_due_xray(session) if is_signal_due or config.is_xray_due(step) else None
+    record = take_due_xray(session) if is_signal_due or config.is_xray_due(step) else None  # None on other ranks
     # The checkpoint before everything that emits events: a killed run resumes there and emits them again.
     if is_due(config.save_every):
         session.save()
@@ -50,15 +51,18 @@ def validate(session: TrainingSession) -> None:
     start = time.perf_counter()
     # The same batch size as training, so that validation needs no more memory.
     batches = validation_batches(session.corpus, session.context, session.config.micro_batch or session.config.batch)
-    result = evaluate(session.model, batches, session.bytes_per_token, session.autocast)
+    loss_of = session.trainer.parallel.validation_loss
+    result = evaluate(session.model, batches, session.bytes_per_token, session.autocast, session.ranks, loss_of)
     best = math.isfinite(result.loss) and (session.best is None or result.loss < session.best)
     if best:
         session.save()  # the best checkpoint must exist before it is marked
         session.best = result.loss
-        session.run.checkpoints.mark_best(session.step, result.loss)
+        if session.ranks.is_main:
+            session.run.checkpoints.mark_best(session.step, result.loss)
     seconds = time.perf_counter() - start
     session.events.emit(ValidationEvent(session.step, **asdict(result), best=best, seconds=seconds))
-    _check_overfitting(session, result.loss)
+    if session.ranks.is_main:
+        _check_overfitting(session, result.loss)
 
 
 def _check_overfitting(session: TrainingSession, loss: float) -> None:
@@ -81,29 +85,39 @@ def _train_loss(session: TrainingSession) -> float:
 
 
 def sample(session: TrainingSession) -> None:
-    """Generate a text from the run's prompt."""
-    (text,) = generate_text(
-        session.model,
-        session.corpus.tokenizer,
-        session.run.config.prompt,
-        max_new_tokens=SAMPLE_TOKENS,
-        temperature=0.8,
-        seed=session.config.seed,
-    )
+    """Generate a text from the run's prompt, on rank 0."""
+    with session.trainer.whole_model() as model:
+        if model is None:
+            return
+        (text,) = generate_text(
+            model,
+            session.corpus.tokenizer,
+            session.run.config.prompt,
+            max_new_tokens=SAMPLE_TOKENS,
+            temperature=0.8,
+            seed=session.config.seed,
+        )
     session.events.emit(SampleEvent(session.step, text.prompt, text.text))
 
 
-def take_due_xray(session: TrainingSession) -> XrayRecord:
+def take_due_xray(session: TrainingSession) -> XrayRecord | None:
     """X-ray the first validation windows, the same at every step: only the layers, or a whole snapshot, which is saved.
+
+    Rank 0 does it; the others get None.
 
     A snapshot is saved before the checkpoint, since it has the updates of the last step. A resumed run doesn't repeat
     that step.
     """
+    with session.trainer.whole_model() as model:
+        return None if model is None else _take_xray(session, model)
+
+
+def _take_xray(session: TrainingSession, model: GPT) -> XrayRecord:
     step, is_snapshot, snapshots = session.step, session.config.is_xray_due(session.step), session.run.xray_snapshots
     arrays = next(validation_batches(session.corpus, session.context, XRAY_WINDOWS))
     batch = tuple(torch.from_numpy(tokens).to(session.device) for tokens in arrays)
     label = f"{session.run.folder.name} step {step}"
-    record = take_xray(session.model, *batch, label=label, step=step, only_layers=not is_snapshot)
+    record = take_xray(model, *batch, label=label, step=step, only_layers=not is_snapshot)
     if is_snapshot:
         watch = session.update_tracker
         record = snapshots.with_saved_updates(step, record) if watch is None else watch.add_to(record)

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from normscope.errors import NonFiniteError
+from normscope.errors import NonFiniteError, RankError
+from normscope.models.gpt import GPT
 from normscope.runs.events import FinishedEvent, NoticeEvent
 from normscope.runs.run import NAN_FOLDER
 from normscope.runtime.rng import set_rng_state
@@ -51,10 +52,13 @@ def recover(session: TrainingSession, error: NonFiniteError, rollbacks: Rollback
     """Handle a NaN or Inf as `on_nan` says; raises if the run has to stop."""
     batch, checkpoints = session.trainer.next_batch, session.run.checkpoints.steps()
     count, problem = rollbacks.count(checkpoints), str(error).splitlines()[0]
-    origin, text = _save_bundle(session, problem)
-    if origin is not None and origin.when == "weights":
+    with session.trainer.whole_model() as model:
+        origin, text = (None, "") if model is None else _save_bundle(session, model, problem)
+    if session.ranks.any(origin is not None and origin.when == "weights"):
         batch = session.trainer.last_batch()  # the batch whose update broke the weights
     if session.config.on_nan == "stop" or count == MAX_ROLLBACKS or batch < 0:
+        if session.metrics is None:
+            raise RankError(problem, is_echo=True) from error
         session.metrics.on_event(NoticeEvent(session.step, text))
         session.metrics.on_event(FinishedEvent(session.step, f"stopped: {problem}", session.elapsed))
         saved = "saved checkpoints are intact" if checkpoints else "no checkpoint yet"
@@ -66,17 +70,17 @@ def recover(session: TrainingSession, error: NonFiniteError, rollbacks: Rollback
     session.events.emit_persistent(NoticeEvent(session.step, notice))
 
 
-def _save_bundle(session: TrainingSession, problem: str) -> tuple[NonFiniteOrigin | None, str]:
+def _save_bundle(session: TrainingSession, model: GPT, problem: str) -> tuple[NonFiniteOrigin | None, str]:
     """Find the origin of a NaN or Inf and save what `normscope replay` needs; returns the origin and a message."""
     trainer, micro_batch = session.trainer, session.config.micro_batch
-    batch = trainer.load_batch(trainer.next_batch)
+    batch = [tensor.to(session.device) for tensor in trainer.load_batch(trainer.next_batch)]
     set_rng_state(trainer.rng_before, session.device)
     with session.autocast():
-        origin = find_nonfinite(session.model.train(), *batch, micro_batch=micro_batch)
+        origin = find_nonfinite(model.train(), *batch, micro_batch=micro_batch)
     folder = session.run.safe_folder / NAN_FOLDER / f"{session.step + 1:08d}-batch-{trainer.next_batch}"
     state = {"error": problem, "origin": origin and asdict(origin), "micro_batch": micro_batch, **session.environment()}
     state["finetuning"] = {name: getattr(session.config, name) for name in FINETUNING}
-    save_nan_bundle(folder, session.model, batch[0], batch[1], state, *batch[2:])
+    save_nan_bundle(folder, model, batch[0], batch[1], state, *batch[2:])
     where = "not reproduced when the batch is run again" if origin is None else f"first in {origin}"
     return origin, f"{problem}, {where}\nreproduce it: normscope replay {folder}"
 

@@ -25,6 +25,8 @@ from normscope.runtime.devices import resolve_device
 from normscope.runtime.machine_load import usable_cores
 from normscope.runtime.memory import keep_freed_memory
 from normscope.runtime.precision import choose_precision
+from normscope.runtime.ranks import ALONE, Ranks
+from normscope.runtime.rng import seed_rank
 from normscope.training.trainer import Trainer
 
 MAX_THREADS_PER_CORE = 4
@@ -35,19 +37,19 @@ class EventBus:
     """Sends each event to metrics.jsonl and to all observers.
 
     Args:
-        metrics: The metrics file; truncated on a rollback.
+        metrics: The metrics file; truncated on a rollback. None on all ranks but the first, which are silent.
         observers: Displays and trackers.
     """
 
-    def __init__(self, metrics: MetricsFile, observers: Sequence[Observer]) -> None:
+    def __init__(self, metrics: MetricsFile | None, observers: Sequence[Observer]) -> None:
         self.metrics = metrics
-        self._observers = list(observers)
+        self._observers = [] if metrics is None else list(observers)
         self._lasting: list[RunEvent] = []
         self.disconnected = False
         """Whether an observer's output pipe was closed."""
 
     def emit(self, event: RunEvent) -> None:
-        for observer in (self.metrics, *self._observers):
+        for observer in self._observers if self.metrics is None else (self.metrics, *self._observers):
             try:
                 observer.on_event(event)
             except BrokenPipeError:
@@ -65,6 +67,8 @@ class EventBus:
 
     def roll_back(self, step: int, keep_bytes: int, checkpoint: str | None) -> None:
         """Truncate metrics.jsonl to its size at a checkpoint, then rewrite that checkpoint's and all lasting events."""
+        if self.metrics is None:
+            return
         self.metrics.truncate(keep_bytes)
         if checkpoint is not None:
             self.metrics.on_event(CheckpointEvent(step, checkpoint))
@@ -78,13 +82,17 @@ class TrainingSession:
     """The state of a run in progress. `begin` builds it on a start, a resume or a rollback.
 
     Args:
-        run: An open run, locked by this process.
-        metrics: Its metrics file.
+        run: An open run, locked by rank 0.
+        metrics: Its metrics file on rank 0, otherwise None.
         observers: Displays and trackers.
+        ranks: The processes that train the run.
     """
 
-    def __init__(self, run: Run, metrics: MetricsFile, observers: Sequence[Observer]) -> None:
+    def __init__(
+        self, run: Run, metrics: MetricsFile | None, observers: Sequence[Observer], ranks: Ranks = ALONE
+    ) -> None:
         keep_freed_memory()
+        self.ranks = ranks
         self.run, self.config, self.context = run, run.config.train, run.config.model.context
         self.corpus = run.corpus(verify=PARTS)
         self.missing_text = check_sources_unchanged(self.corpus)
@@ -94,24 +102,31 @@ class TrainingSession:
         self.batches = training_batches(self.corpus, self.context, self.config.batch, self.config.seed)
         self.metrics, self.events = metrics, EventBus(metrics, observers)
         self.max_threads, self.environment_changes = torch.get_num_threads(), list[str]()
+        self.dropped = list[int]()
 
     def begin(self, step: int | None, skipped_batches: Sequence[int] = ()) -> None:
         """Restore the checkpoint of a step; None, or an unsaved step 0, is the start of the run."""
         torch.manual_seed(self.config.seed)
         self.model = self.run.initial_model(self.device)
-        self.trainer = Trainer(self.model, self.config, self.batches, self.autocast)
+        seed_rank(self.config.seed, 0, self.ranks.rank)
+        self.trainer = Trainer(self.model, self.config, self.batches, self.autocast, self.ranks)
         self.trainer.skipped_batches = list(skipped_batches)
         self.best: float | None = None
         self.train_loss: float | None = None
         self.overfitting: str | None = None
         self.update_tracker: UpdateTracker | None = None
         checkpoints, seconds, metrics_bytes, path = self.run.checkpoints, 0.0, 0, None
-        if step is not None and (step != 0 or step in checkpoints.steps()):
+        is_saved = step is not None and (step != 0 or step in checkpoints.steps())
+        step = self.ranks.agree(step if is_saved else None)
+        if step is not None:
             seconds, metrics_bytes = self._restore(step)
             path = str(checkpoints.path(step))
-        self.dropped = [later for later in checkpoints.steps() if later > self.step]
-        checkpoints.drop_after(self.step)
-        self.run.xray_snapshots.drop_after(self.step)
+        self.trainer.settle()
+        self.ranks.barrier()  # before rank 0 deletes what others may be reading
+        if self.ranks.is_main:
+            self.dropped = [later for later in checkpoints.steps() if later > self.step]
+            checkpoints.drop_after(self.step)
+            self.run.xray_snapshots.drop_after(self.step)
         self.reported_findings = self.run.xray_snapshots.findings_before(self.step) if self.config.xray_every else set()
         self.events.roll_back(self.step, metrics_bytes, path)
         self._start = time.perf_counter() - seconds
@@ -122,8 +137,10 @@ class TrainingSession:
         with checkpoints.with_alternatives(step):
             state = checkpoints.state(step)
             check_same_config(self.run.config, state.config, extension.before if extension else ())
-        tensors = checkpoints.tensors(step, self.trainer.expected_tensors(step))
-        check_metrics(self.metrics.path, state.metrics_bytes, state.metrics_sha256)
+        expected, only = self.trainer.expected_tensors(step, state.ranks), self.trainer.own_tensors(step)
+        tensors = checkpoints.tensors(step, expected, only)
+        if self.metrics is not None:
+            check_metrics(self.metrics.path, state.metrics_bytes, state.metrics_sha256)
         self.trainer.restore(tensors, msgspec.to_builtins(state))
         self.best = state.best
         before = self._with_equivalent_threads(state.environment)
@@ -132,24 +149,26 @@ class TrainingSession:
 
     def save(self) -> None:
         """Save a checkpoint of the current step, unless there is one."""
-        if self.run.checkpoints.last() == self.step:
+        if self.ranks.agree(self.run.checkpoints.last()) == self.step:
             return
         tensors, state = self.trainer.state()
-        self.metrics.sync()
-        state |= {
-            "config": self.run.config.to_json(),
-            "best": self.best,
-            "seconds": self.elapsed,
-            "metrics_bytes": self.metrics_bytes,
-            "metrics_sha256": metrics_checksum(self.metrics.path, self.metrics_bytes),
-            "environment": self.environment(),
-        }
-        self.run.checkpoints.save(self.step, tensors, state)
+        if self.metrics is not None:
+            self.metrics.sync()
+            state |= {
+                "config": self.run.config.to_json(),
+                "best": self.best,
+                "seconds": self.elapsed,
+                "metrics_bytes": self.metrics_bytes,
+                "metrics_sha256": metrics_checksum(self.metrics.path, self.metrics_bytes),
+                "environment": self.environment(),
+                "ranks": self.ranks.size,
+            }
+        self.run.checkpoints.save(self.step, tensors, state, self.ranks)
         self.events.emit(CheckpointEvent(self.step, str(self.run.checkpoints.path(self.step))))
 
     def mark_metrics(self) -> None:
         """Note the size of metrics.jsonl before the tasks of a step, whose events a resumed run emits again."""
-        self.metrics_bytes = self.metrics.size()
+        self.metrics_bytes = 0 if self.metrics is None else self.metrics.size()
 
     @property
     def step(self) -> int:
@@ -168,8 +187,22 @@ class TrainingSession:
 
     @property
     def can_adapt_threads(self) -> bool:
-        """Whether the number of threads may change during the run; compiled code has it built in."""
-        return self.device.type == "cpu" and not self.config.compile
+        """Whether the number of threads may change during the run; compiled code has it built in.
+
+        Ranks share the cores among themselves, and one that changed alone would compute other bits.
+        """
+        return self.device.type == "cpu" and not self.config.compile and self.ranks.size == 1
+
+    @property
+    def can_track_updates(self) -> bool:
+        """Whether this process updates all parameters itself, so that it sees how much they change."""
+        return self.ranks.size == 1
+
+    @property
+    def has_other_masks(self) -> bool:
+        """Whether the run has dropout, and was resumed by another number of ranks, which draw other masks."""
+        has_dropout = self.run.config.model.dropout > 0 or self.config.lora_dropout > 0
+        return has_dropout and any(change.startswith("ranks ") for change in self.environment_changes)
 
     def is_bitwise_equal(self, threads: int) -> bool:
         """Whether a step with this many threads is bitwise identical to one with all threads."""
@@ -177,7 +210,7 @@ class TrainingSession:
 
     def environment(self) -> dict[str, str]:
         """The settings that affect bitwise reproducibility."""
-        return environment(self.device, self.precision.dtype, self.max_threads)
+        return environment(self.device, self.precision.dtype, self.max_threads) | {"ranks": str(self.ranks.size)}
 
     def _with_equivalent_threads(self, before: Mapping[str, str]) -> Mapping[str, str]:
         """A checkpoint's environment, with this run's thread count if the bits are the same."""

@@ -11,11 +11,16 @@ from typing import Any, Literal, get_args
 from normscope.checks import did_you_mean, short_repr
 from normscope.errors import ConfigError
 from normscope.models.gpt import GPTConfig
+from normscope.ops.norm.distributed import computing_alone
 from normscope.render.streaming import print_text, reading_progress
 from normscope.runs.events import Observer
+from normscope.runs.job import run_of_this_job
 from normscope.runs.read_source import read_source
-from normscope.runs.run import Run, new_run_folder
+from normscope.runs.run import Run, new_run_folder, run_folders
 from normscope.runs.sample import sample
+from normscope.runtime.devices import resolve_device
+from normscope.runtime.ranks import check_device, join_ranks
+from normscope.runtime.torchrun import is_main
 from normscope.training.config import TrainConfig, WandbMode
 from normscope.training.create_run import create_run, is_prepared
 from normscope.training.finetune import finetuning_recipe
@@ -56,21 +61,25 @@ class TrainingRun(Run):
             quiet: Show no progress and no samples.
             observers: Displays and trackers in place of those above.
         """
-        shows = observers is None and not quiet
+        shows = observers is None and not quiet and is_main()
         _check_trackers(tensorboard, wandb)
         check_steps(self, from_step, until)
         self.reload_extension()
         if steps is not None:
             self.plan_extension(steps)
+        ranks = join_ranks()
         end = self.config.train.steps
         if from_step is None and (until is None or until >= end) and self.is_done():
-            self.checkpoints.load(end)  # raises if it is damaged
+            if ranks.is_main:
+                self.checkpoints.load(end)  # raises if it is damaged
             if shows:
                 print(f"{self.folder} is done: all {end} steps are completed")
                 print("to train longer, use --steps; to repeat the last part, use --from-step")
             self.end_reason = "done"
             return self.end_reason
-        if observers is None:
+        if observers is None and not ranks.is_main:
+            observers = []
+        elif observers is None:
             observers = [*([] if quiet else [choose_display(sys.stdout)]), *_trackers(self, tensorboard, wandb)]
         self.end_reason = train_run(self, observers, from_step=from_step, until=until)
         if self.end_reason == "done" and shows:
@@ -135,21 +144,31 @@ def train(
     model_settings, training = _split_settings(settings)
     if twice := model_settings.keys() & (model or {}).keys():
         raise ConfigError(f"{min(twice)} is given twice: as an argument and in model\nfix: give it once")
-    with reading_progress(quiet or observers is not None) as progress:
-        created = create_run(
-            new_run_folder(paths) if out is None else out,
-            paths,
-            chosen,
-            column=column,
-            val_fraction=val_fraction,
-            allow_special=allow_special,
-            model={**model_settings, **(model or {})},
-            train=training,
-            prompt=prompt,
-            source=source,
-            progress=progress,
-        )
-    run = open_run(created.folder)
+
+    def find_or_create() -> str:
+        created_before = run_of_this_job(run_folders(paths) if out is None else [Path(out)])
+        if created_before is not None:
+            return str(created_before)
+        with reading_progress(quiet or observers is not None) as progress:
+            created = create_run(
+                new_run_folder(paths) if out is None else out,
+                paths,
+                chosen,
+                column=column,
+                val_fraction=val_fraction,
+                allow_special=allow_special,
+                model={**model_settings, **(model or {})},
+                train=training,
+                prompt=prompt,
+                source=source,
+                progress=progress,
+            )
+        return str(created.folder)
+
+    ranks = join_ranks()
+    check_device(resolve_device(settings.get("device", "auto")), ranks)
+    # Only rank 0 tokenizes; it tells the others where the run is.
+    run = open_run(ranks.from_main(find_or_create))
     run.resume(tensorboard=tensorboard, wandb=wandb, quiet=quiet, observers=observers)
     return run
 
@@ -235,8 +254,9 @@ def _trackers(run: Run, tensorboard: bool, wandb: WandbMode) -> list[Observer]:
 
 def _print_samples(run: Run) -> None:
     """Print two samples of the best checkpoint, and how to share the model."""
-    for text in sample(run, run.config.prompt, samples=2, max_new_tokens=SAMPLE_TOKENS):
-        print()
-        print_text(text.prompt + text.text)
+    with computing_alone():
+        for text in sample(run, run.config.prompt, samples=2, max_new_tokens=SAMPLE_TOKENS):
+            print()
+            print_text(text.prompt + text.text)
     command = f"{command_name()} export {shlex.quote(str(run.folder))} --to html"
     print(f"\nto share the model as one HTML page: {command} (or hf, gguf, onnx, safetensors, nanogpt)")

@@ -17,10 +17,14 @@ from normscope.interop.files.lazy_tensors import tensor_specs
 from normscope.models.gpt import GPT
 from normscope.ops.cross_entropy import IGNORE_INDEX
 from normscope.ops.finite import is_finite
-from normscope.runtime.rng import preserve_rng, rng_state, set_rng_state
+from normscope.runtime.ranks import ALONE, Ranks
+from normscope.runtime.rng import preserve_rng, rng_name, rng_state, seed_rank, set_rng_state
 from normscope.storage.tensor_spec import TensorSpec
 from normscope.training.config import TrainConfig
-from normscope.training.optimizers.groups import OptimizerGroup, global_norm
+from normscope.training.optimizers.dealing import Broadcasts
+from normscope.training.optimizers.groups import OptimizerGroup
+from normscope.training.optimizers.sharded import ShardedOptimizerGroup, is_sharded, local_part, own_rows, whole
+from normscope.training.parallel import parallel_model, whole_model
 from normscope.training.running_statistics import all_finite, preserve_tensors, running_statistics
 
 Tensors = dict[str, dict[str, Tensor]]
@@ -64,6 +68,7 @@ class Trainer:
         config: The training configuration.
         batches: The training batches.
         autocast: Returns the autocast context for forward passes.
+        ranks: The processes that train together. Each computes its rows of every micro-batch.
     """
 
     def __init__(
@@ -72,16 +77,18 @@ class Trainer:
         config: TrainConfig,
         batches: BatchSource,
         autocast: Callable[[], AbstractContextManager[None]] = nullcontext,
+        ranks: Ranks = ALONE,
     ) -> None:
-        self.model, self.config, self.batches, self.autocast = model, config, batches, autocast
-        self.optimizer = OptimizerGroup(model, config)
+        self.model, self.config, self.batches, self.autocast, self.ranks = model, config, batches, autocast, ranks
+        self.parallel = parallel_model(model, config, ranks)
+        sharded = is_sharded(model.embedding.weight)
+        self.optimizer = (ShardedOptimizerGroup if sharded else OptimizerGroup)(model, config, ranks)
         self.steps_done = 0
         self.next_batch = 0
         self.skipped_batches: list[int] = []
         self.rng_before = rng_state(self.device)  # before the last attempted step
         self._statistics = list(running_statistics(model).values())
         self._schedule = config.lr_schedule()
-        self._loss: Callable[..., Tensor] = torch.compile(model.loss) if config.compile else model.loss
 
     def step(self) -> StepResult:
         """Train on the next batch. If the loss or a gradient is not finite, raise and leave the model unchanged."""
@@ -89,7 +96,7 @@ class Trainer:
         statistics_before = [tensor.clone() for tensor in self._statistics]
         batch = self.load_batch(self._next_batch_index())
         loss = self._accumulate(*batch)
-        norm = global_norm(self.optimizer.gradients)
+        norm = self.optimizer.gradient_norm()
         problem = self._nonfinite_problem(loss, norm)
         if problem is not None:
             self.optimizer.zero_grad()
@@ -119,7 +126,7 @@ class Trainer:
                     weight.normal_(0, 0.02, generator=generator)
             try:
                 loss = self._accumulate(*self.load_batch(self._next_batch_index()))
-                digest.update(repr((loss, global_norm(self.optimizer.gradients))).encode())
+                digest.update(repr((loss, self.optimizer.gradient_norm())).encode())
                 for tensor in (*self.optimizer.gradients, *self._statistics, *self.optimizer.updates()):
                     digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
             finally:
@@ -142,8 +149,8 @@ class Trainer:
         return self.model.embedding.weight.device
 
     def load_batch(self, index: int) -> tuple[Tensor, ...]:
-        """The tensors of a batch, on the model's device."""
-        return tuple(torch.from_numpy(array).to(self.device) for array in self.batches.batch(index))
+        """The tensors of a batch, on the CPU."""
+        return tuple(torch.from_numpy(array) for array in self.batches.batch(index))
 
     def _nonfinite_problem(self, loss: float, norm: float) -> str | None:
         """What is not finite after the backward pass, or would overflow in the update; None if nothing."""
@@ -151,7 +158,8 @@ class Trainer:
             return f"the loss is {loss}"
         if not math.isfinite(norm) or min(norm, self.config.grad_clip or norm) > MAX_GRAD_NORM:
             return f"the gradient norm is {norm:.4g}"
-        return None if all_finite(self._statistics) else "a running statistic is not finite"
+        is_wrong = bool(self._statistics) and self.ranks.any(not all_finite(self._statistics))
+        return "a running statistic is not finite" if is_wrong else None
 
     def _next_batch_index(self) -> int:
         while self.next_batch in self.skipped_batches:
@@ -159,17 +167,42 @@ class Trainer:
         return self.next_batch
 
     def _accumulate(self, *batch: Tensor) -> float:
-        """Accumulate the gradients of the mean loss over all micro-batches; returns that loss."""
+        """Accumulate the gradients of the mean loss over all micro-batches and ranks; returns that loss."""
         self.model.train()
         size = self.config.micro_batch or len(batch[0])
         total, count = 0.0, int((batch[1] != IGNORE_INDEX).sum())
-        for part in zip(*(tensor.split(size) for tensor in batch), strict=True):
-            with self.autocast():
-                # Weighted by its fraction of the targets, the micro-batch losses add up to the mean of the batch.
-                loss = self._loss(*part) * (int((part[1] != IGNORE_INDEX).sum()) / count)
-            loss.backward()
+        parts = list(zip(*(tensor.split(size) for tensor in batch), strict=True))
+        for number, whole_part in enumerate(parts, 1):
+            rows = self.ranks.part(len(whole_part[0]))
+            part = tuple(tensor[rows].to(self.device) for tensor in whole_part)
+            # Weighted by its fraction of the targets, the losses of all parts add up to the mean of the batch.
+            share = int((part[1] != IGNORE_INDEX).sum()) / count
+            with self.parallel.reduces(is_last=number == len(parts)):
+                with self.autocast():
+                    loss = self.parallel.loss(share, *part)
+                loss.backward()
             total += loss.item()
-        return total
+        self._share_statistics()
+        return self.ranks.sum(total)[0]
+
+    def _share_statistics(self) -> None:
+        """Running statistics are those of rank 0, unless the norms synchronize them: then they are equal anyway."""
+        if self.ranks.size > 1:
+            broadcasts = Broadcasts(self.ranks)
+            broadcasts.start((tensor, 0) for tensor in self._statistics)
+            broadcasts.wait()
+
+    def settle(self) -> None:
+        """Compute the gradients of a batch once, and forget them.
+
+        DDP arranges the gradients in new buckets after its first backward pass. That changes the order of sums, so it
+        has to happen before the first step, whether the run is new or resumed.
+        """
+        if self.ranks.size == 1:
+            return
+        with preserve_rng(self.device), preserve_tensors(self._statistics):
+            self._accumulate(*self.load_batch(self._next_batch_index()))
+        self.optimizer.zero_grad()
 
     def last_batch(self) -> int:
         """Index of the batch of the last step; -1 before the first step."""
@@ -183,28 +216,70 @@ class Trainer:
 
         Raises if a weight is not finite, which happens when a finite gradient times a huge learning rate overflows.
         """
-        model = trained_tensors(self.model)
-        if not all(is_finite(tensor) for tensor in model.values()):
+        model = self._own_weights()
+        if self.ranks.any(not all(is_finite(tensor) for tensor in model.values())):
             raise NonFiniteError(f"a weight is not finite after step {self.steps_done}, batch {self.last_batch()}")
         position = {"step": self.steps_done, "next_batch": self.next_batch, "skipped_batches": self.skipped_batches}
-        return {"model": model, "optimizer": self.optimizer.tensors(), "rng": rng_state(self.device)}, position
+        return {"model": model, "optimizer": self.optimizer.tensors(), "rng": self._rng_state()}, position
 
-    def expected_tensors(self, step: int) -> dict[str, dict[str, TensorSpec]]:
-        """Shapes and dtypes of the tensors that `state` returns after this many steps."""
-        optimizer = self.optimizer.expected_tensors() if step else {}
+    def _own_weights(self) -> dict[str, Tensor]:
+        """The trained weights that this rank saves."""
+        own = {}
+        for i, (name, tensor) in enumerate(trained_tensors(self.model).items()):
+            gathered = whole(tensor)
+            if i % self.ranks.size == self.ranks.rank:
+                own[name] = gathered
+        return own
+
+    def whole_model(self) -> AbstractContextManager[GPT | None]:
+        """Context manager that gives rank 0 the whole model, to compute with alone; all ranks have to take part."""
+        return whole_model(self.model, self.config, self.ranks)
+
+    def _rng_state(self) -> dict[str, Tensor]:
+        return {rng_name(name, self.ranks.rank): state for name, state in rng_state(self.device).items()}
+
+    def expected_tensors(self, step: int, saved_ranks: int = 1) -> dict[str, dict[str, TensorSpec]]:
+        """Shapes and dtypes of the tensors that `state` returns after this many steps, on all ranks that saved them."""
+        rng = tensor_specs(rng_state(self.device))
         return {
             "model": tensor_specs(trained_tensors(self.model)),
-            "optimizer": tensor_specs(optimizer),
-            "rng": tensor_specs(rng_state(self.device)),
+            "optimizer": self.optimizer.expected_tensors() if step else {},
+            "rng": {rng_name(name, rank): spec for rank in range(saved_ranks) for name, spec in rng.items()},
+        }
+
+    def own_tensors(self, step: int) -> dict[str, set[str]]:
+        """What of `expected_tensors` this rank restores besides all weights: its own optimizer state and RNG state."""
+        return {
+            "optimizer": self.optimizer.own_tensors() if step else set(),
+            "rng": {rng_name(name, self.ranks.rank) for name in rng_state(self.device)},
         }
 
     def restore(self, tensors: Tensors, state: Mapping[str, Any]) -> None:
         """Restore what `state` returned."""
         try:
-            load_trained(self.model, tensors["model"])
+            self._load_weights(tensors["model"])
             self.optimizer.load(tensors["optimizer"])
-            set_rng_state(tensors["rng"], self.device)
+            self._restore_rng(tensors["rng"], state["step"])
             self.steps_done, self.next_batch = state["step"], state["next_batch"]
             self.skipped_batches = sorted({*self.skipped_batches, *state["skipped_batches"]})
         except (KeyError, RuntimeError, TypeError, WeightsError) as error:
             raise CheckpointError(f"the checkpoint does not match the model of this run: {error}") from error
+
+    def _load_weights(self, tensors: Mapping[str, Tensor]) -> None:
+        if not is_sharded(self.model.embedding.weight):
+            load_trained(self.model, tensors)
+            return
+        with torch.no_grad():
+            for name, tensor in trained_tensors(self.model).items():
+                if is_sharded(tensor):
+                    local_part(tensor).copy_(own_rows(tensors[name], tensor))
+                else:
+                    tensor.copy_(tensors[name])
+
+    def _restore_rng(self, tensors: Mapping[str, Tensor], step: int) -> None:
+        rank = self.ranks.rank
+        if rng_name("torch", rank) in tensors:
+            names = (name for name in rng_state(self.device) if rng_name(name, rank) in tensors)
+            set_rng_state({name: tensors[rng_name(name, rank)] for name in names}, self.device)
+        else:  # the run had fewer ranks
+            seed_rank(self.config.seed, step, rank)

@@ -1,7 +1,7 @@
 """The scheduler: parallel studies, resume, independent failures."""
 
 from collections.abc import Sequence
-from concurrent.futures import Future
+from concurrent.futures import BrokenExecutor, Future
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from normscope.errors import ConfigError, FileError
 from normscope.lab.running.code_version import code_digest
 from normscope.lab.running.scheduler import Study, StudyObserver, TrialScheduler
 from normscope.lab.running.trial import LabTrial, Store, TrialResult, run_trial
-from normscope.lab.running.workers import Workers
+from normscope.lab.running.workers import MachineLostError, Workers
 from normscope.storage.lock import locked
 from tests.lab.workers import Here, Silent
 
@@ -171,20 +171,21 @@ class Mortal(Here):
 
     Args:
         kills: how often the process that runs a seed is killed.
+        error: what their futures raise then.
     """
 
-    def __init__(self, kills: dict[int, int]) -> None:
+    def __init__(self, kills: dict[int, int], error: type[BrokenExecutor] = BrokenProcessPool) -> None:
         super().__init__(count=2)
-        self.kills = kills
+        self.kills, self.error = kills, error
         self.together: list[list[int]] = []
         self._running: list[tuple[LabTrial, Future[TrialResult]]] = []
 
     def start(self, trial: LabTrial) -> "Future[TrialResult]":
-        once_more = trial in self.started
+        is_alone = self.started.count(trial) > (self.error is MachineLostError)
         self.started.append(trial)
         self._running.append((trial, Future()))
         future = self._running[-1][1]
-        if once_more or len(self._running) == self.count:
+        if is_alone or len(self._running) == self.count:
             self._end()
         return future
 
@@ -195,7 +196,7 @@ class Mortal(Here):
         for trial, future in running:
             self.kills[trial.seed] = max(0, self.kills.get(trial.seed, 0) - 1)
             if killed:
-                future.set_exception(BrokenProcessPool("a process was killed"))
+                future.set_exception(self.error("killed"))
             else:
                 future.set_result(run_trial(trial))
 
@@ -215,3 +216,16 @@ def test_trial_of_a_killed_worker_is_retried_alone(tmp_path: Path, kills: int) -
     if kills == 2:
         assert f"seed 0 of {MEASURE}" in str(schedule.errors["deadly"])
         assert "memory" in str(schedule.errors["deadly"])
+
+
+@pytest.mark.parametrize("kills", [1, 2, 3])
+def test_trials_of_a_lost_machine_move_to_others_and_run_alone_only_after_a_second_loss(
+    tmp_path: Path, kills: int
+) -> None:
+    workers, watch = Mortal({0: kills}, MachineLostError), Silent()
+    schedule = schedule_in(tmp_path, workers, watch)
+    found = schedule.run({"a": one_after_the_other([trial(0)]), "b": one_after_the_other([trial(1)])})
+    assert workers.together == [[0, 1], [0, 1], [0], [1]][: 2 if kills == 1 else 4]
+    assert watch.lost_machines == ["killed"]
+    assert list(found) == (["b"] if kills == 3 else ["a", "b"])
+    assert sorted(watch.trials) == [(name, False) for name in found]

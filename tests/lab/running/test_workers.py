@@ -1,6 +1,7 @@
 """Workers: the same metrics in processes and on Ray, and a clean end."""
 
 import contextlib
+import importlib
 import os
 import signal
 import subprocess
@@ -17,7 +18,16 @@ from normscope.errors import ConfigError
 from normscope.lab.claims.initialization.variance_by_depth import measure
 from normscope.lab.running import workers as workers_module
 from normscope.lab.running.trial import LabTrial, TrialResult, function_path, run_trial
-from normscope.lab.running.workers import MAX_PER_CORE, MAX_WORKERS, ProcessWorkers, RayWorkers, Workers, check_workers
+from normscope.lab.running.workers import (
+    MAX_PER_CORE,
+    MAX_WORKERS,
+    MachineLostError,
+    ProcessWorkers,
+    RayWorkers,
+    Workers,
+    check_workers,
+    default_workers,
+)
 from normscope.lab.trials.text import SMALL_GPT, train_text
 from normscope.storage.lock import locked
 from tests.lab.workers import FakeRay
@@ -73,14 +83,14 @@ def test_ray_workers_give_the_same_metrics_and_shut_down_only_their_own_ray(
     if kind == "fake":
         monkeypatch.setitem(sys.modules, "ray", FakeRay())
         monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    import ray
-
+    ray: Any = importlib.import_module("ray")
     first = RayWorkers(1)
     try:
         same = RayWorkers(1)
         check_metrics(same, "computed" if kind == "fake" else "trained")
         same.close()
         assert ray.is_initialized()
+        assert kind == "fake" or [node["NodeManagerAddress"] for node in ray.nodes()] == ["127.0.0.1"]
         error = first.start(LabTrial(function_path(train_text), {**SETTINGS, "preset": "gpt9"}, 0)).exception(
             timeout=120
         )
@@ -88,7 +98,10 @@ def test_ray_workers_give_the_same_metrics_and_shut_down_only_their_own_ray(
         assert "gpt9" in str(error)
         lost: Future[TrialResult] = Future()
         first._end(None, failed(ray.exceptions.WorkerCrashedError()), lost)
-        assert isinstance(lost.exception(timeout=1), BrokenExecutor)
+        assert type(lost.exception(timeout=1)) is BrokenExecutor
+        machine: Future[TrialResult] = Future()
+        first._end(None, failed(ray.exceptions.NodeDiedError("Node IP: 10.0.0.2, node ID: 1f2e")), machine)
+        assert isinstance(machine.exception(timeout=1), MachineLostError)
         second = RayWorkers(1)
         under_way = second.start(LabTrial(function_path(train_text), {**SETTINGS, "steps": 10**6}, 0))
         second.close()
@@ -107,9 +120,14 @@ def test_ray_is_started_for_so_many_workers_or_found_at_its_address(monkeypatch:
     assert not ray.is_initialized()
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
     workers = RayWorkers()
-    assert ray.options == {"address": "10.0.0.1:6379", "include_dashboard": None}
+    assert ray.options["address"] == "10.0.0.1:6379"
+    assert not {"num_cpus", "_node_ip_address"} & ray.options.keys()
     assert workers.count == FakeRay.CORES
+    monkeypatch.setattr(FakeRay, "CORES", 9)  # machines have joined
+    assert workers.count == 9
     workers.close()
+    assert not ray.is_initialized()
+    assert (default_workers(ray=True), default_workers(ray=False)) == (9, workers_module.cores())
     assert not ray.is_initialized()
 
 

@@ -18,7 +18,7 @@ from normscope.lab.report.terminal import paragraph
 from normscope.lab.running.scheduler import StudyObserver, run_studies
 from normscope.lab.running.time_estimates import TimeBudgetError, check_time_budget, measure_run_cost
 from normscope.lab.running.trial import LabTrial, Store, TrialResult, function_path
-from normscope.lab.running.workers import check_workers, cores
+from normscope.lab.running.workers import check_workers, default_workers
 from normscope.lab.trials.text_sources import non_utf8_notice, store_text
 from normscope.storage.files import make_folder, write_atomically
 
@@ -73,7 +73,7 @@ def compare(
     """
     text, folder = None if data is None else as_path(data, "a text"), as_path(out, "a comparison")
     check_flags(ray=ray, quiet=quiet)
-    plan = _plan(choices, preset, lr, minutes, seeds, cores() if workers is None else workers)
+    plan = _plan(choices, preset, lr, minutes, seeds, workers, ray)
     make_folder(folder)
     if text is not None:
         stored = store_text(text, Store(folder).texts)
@@ -89,7 +89,7 @@ def compare(
 
 
 def _plan(
-    choices: dict[str, Sequence[Any]], preset: str, lr: Any, minutes: float, seeds: int, workers: int
+    choices: dict[str, Sequence[Any]], preset: str, lr: Any, minutes: float, seeds: int, workers: int | None, ray: bool
 ) -> ComparisonPlan:
     check_positive_number(minutes=minutes)
     if not is_integer(seeds):
@@ -109,8 +109,8 @@ def _plan(
     check_workers(workers)
     variants = study.combinations(choices, preset)
     study.check_buildable(variants)  # before creating the folder
-    plan = ComparisonPlan(variants, lrs, auto, seeds, minutes, workers)
-    check_time_budget(list(variants.values()), plan.stages, 60 * minutes, workers)
+    plan = ComparisonPlan(variants, lrs, auto, seeds, minutes, default_workers(ray) if workers is None else workers)
+    check_time_budget(list(variants.values()), plan.stages, 60 * minutes, plan.workers)
     return plan
 
 
@@ -139,3 +139,6 @@ class _PlannedProgress:
 
     def study_done(self, study: str, error: Exception | None) -> None:
         self._watch.study_done(study, error)
+
+    def machine_lost(self, machine: str) -> None:
+        self._watch.machine_lost(machine)

@@ -8,7 +8,7 @@ from typing import Generic, Protocol, TypeVar
 
 from normscope.errors import ConfigError, NormscopeError
 from normscope.lab.running.trial import LabTrial, Store, TrialResult
-from normscope.lab.running.workers import Workers, start_workers
+from normscope.lab.running.workers import MachineLostError, Workers, start_workers
 from normscope.storage.lock import locked
 
 Result = TypeVar("Result")
@@ -23,15 +23,19 @@ class StudyObserver(Protocol):
 
     def study_done(self, study: str, error: Exception | None) -> None: ...
 
+    def machine_lost(self, machine: str) -> None:
+        """Called once per machine of a cluster whose trials run again on others."""
+
 
 @dataclass
 class _ActiveStudy(Generic[Result]):
-    """A study in progress: its last request, the results so far, and the trials whose worker died once."""
+    """A study in progress: its last request, the results so far, and the trials whose machine or worker died once."""
 
     study: Study[Result]
     requested: Sequence[LabTrial] | None = None
     waiting: deque[int] = field(default_factory=deque)
     results: dict[int, TrialResult] = field(default_factory=dict)
+    moved: set[int] = field(default_factory=set)
     lost: set[int] = field(default_factory=set)
 
 
@@ -57,6 +61,7 @@ class TrialScheduler(Generic[Result]):
         self._studies: dict[str, _ActiveStudy[Result]] = {}
         self._running: dict[Future[TrialResult], _ActiveTrial] = {}
         self._results: dict[str, Result] = {}
+        self._lost_machines = set[str]()
         self.errors: dict[str, Exception] = {}
 
     def run(self, studies: Mapping[str, Study[Result]]) -> dict[str, Result]:
@@ -91,7 +96,7 @@ class TrialScheduler(Generic[Result]):
             except Exception as error:  # an error in one study must not end the others
                 self._finish(name, error)
                 return
-            active.results, active.lost = {}, set()
+            active.results, active.moved, active.lost = {}, set(), set()
             for index, trial in enumerate(active.requested):
                 cached = self._store.load(trial)
                 if cached is None:
@@ -121,6 +126,9 @@ class TrialScheduler(Generic[Result]):
     def _collect(self, future: "Future[TrialResult]") -> None:
         run = self._running.pop(future)
         error = future.exception()
+        if isinstance(error, MachineLostError) and str(error) not in self._lost_machines:
+            self._lost_machines.add(str(error))
+            self._observer.machine_lost(str(error))
         if error is None:
             try:
                 self._store.save(run.trial, future.result())  # a full disk ends the whole run
@@ -133,6 +141,9 @@ class TrialScheduler(Generic[Result]):
             active.results[run.index] = future.result()
             self._observer.trial_done(run.study, run.trial, future.result(), False)
             self._advance(run.study)
+        elif isinstance(error, MachineLostError) and run.index not in active.moved | active.lost:
+            active.moved.add(run.index)  # most likely it isn't this trial's fault, so it doesn't have to run alone
+            active.waiting.append(run.index)
         elif isinstance(error, BrokenExecutor) and run.index not in active.lost:
             active.lost.add(run.index)
             active.waiting.append(run.index)

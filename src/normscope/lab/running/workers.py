@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import re
 import signal
 import threading
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
@@ -19,13 +20,18 @@ MAX_PER_CORE = 4
 """Maximum number of workers per core on a larger one."""
 
 
+class MachineLostError(BrokenExecutor):
+    """A machine of a cluster is gone, with the trials that ran there."""
+
+
 class Workers(Protocol):
     """Runs up to `count` trials at once."""
 
-    count: int
+    @property
+    def count(self) -> int: ...
 
     def start(self, trial: LabTrial) -> "Future[TrialResult]":
-        """Start a trial. If its process dies, the future raises `BrokenExecutor`."""
+        """Start a trial. If its process dies, the future raises `BrokenExecutor`, or `MachineLostError`."""
 
     def close(self) -> None: ...
 
@@ -33,6 +39,17 @@ class Workers(Protocol):
 def start_workers(count: int | None, ray: bool, texts: Path) -> Workers:
     """Start workers on this machine or on Ray, by default one per core."""
     return RayWorkers(count, texts) if ray else ProcessWorkers(count, texts)
+
+
+def default_workers(ray: bool) -> int:
+    """One worker per core: of this machine, or of the cluster at RAY_ADDRESS."""
+    if not ray:
+        return cores()
+    workers = RayWorkers()
+    try:
+        return workers.count
+    finally:
+        workers.close()
 
 
 def check_workers(count: int | None) -> None:
@@ -98,32 +115,43 @@ class ProcessWorkers:
 class RayWorkers:
     """Ray workers, on the cluster of RAY_ADDRESS or on this machine.
 
-    On a cluster, every machine must see the lab's folder under the same path if a text file is used.
+    On a cluster, every machine must see the lab's folder under the same path if a text file is used. Machines may join
+    and leave during a run.
     """
 
     def __init__(self, count: int | None = None, texts: Path | None = None) -> None:
+        address = os.environ.get("RAY_ADDRESS")
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        if not address:  # on import, Ray reads whether it has to be reachable from other machines
+            os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
         try:
             import ray as library
         except ImportError:
             raise ConfigError("Ray is not installed\nfix: pip install 'normscope[ray]', or omit --ray") from None
         check_workers(count)
         ray: Any = library  # its type stubs are incomplete
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         self._owns_ray = not ray.is_initialized()
         if self._owns_ray:
-            address = os.environ.get("RAY_ADDRESS")
-            local: dict[str, Any] = {"num_cpus": count or cores(), "_node_ip_address": "127.0.0.1"}
+            # Ray's own lines would break the progress bar, and those about lost machines are many.
+            options: dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": "warning"}
+            if not address:
+                options |= {"num_cpus": count or cores(), "_node_ip_address": "127.0.0.1", "include_dashboard": False}
             try:
-                ray.init(address=address, include_dashboard=None if address else False, **({} if address else local))
+                ray.init(**options)
             except Exception as error:  # Ray raises many kinds of errors
                 where = f"at RAY_ADDRESS={short_repr(address)}" if address else "on this machine"
                 cause = next(iter(str(error).splitlines()), "") or type(error).__name__
                 fix = "fix: `ray start --head` shows the cause; or omit --ray"
                 raise ConfigError(f"Ray failed to start {where}: {cause}\n{fix}") from error
-        self._ray, self._texts = ray, texts
+        self._ray, self._count, self._texts = ray, count, texts
         self._running: set[Any] = set()
-        self._run_trial = ray.remote(num_cpus=1)(run_trial)
-        self.count = count or max(1, int(ray.cluster_resources().get("CPU", 1)))
+        # The scheduler repeats lost trials, and shows it.
+        self._run_trial = ray.remote(num_cpus=1, max_retries=0)(run_trial)
+
+    @property
+    def count(self) -> int:
+        """As chosen, or one per core of the machines that are there now."""
+        return self._count or max(1, int(self._ray.cluster_resources().get("CPU", 1)))
 
     def start(self, trial: LabTrial) -> "Future[TrialResult]":
         running = self._run_trial.remote(trial, self._texts)
@@ -139,8 +167,11 @@ class RayWorkers:
         if error is None:
             future.set_result(ended.result())
             return
-        if isinstance(error, (self._ray.exceptions.WorkerCrashedError, self._ray.exceptions.OutOfMemoryError)):
-            cause: Any = BrokenExecutor(str(error))
+        errors = self._ray.exceptions
+        if isinstance(error, errors.NodeDiedError):
+            cause: Any = MachineLostError(_machine(str(error)))
+        elif isinstance(error, (errors.WorkerCrashedError, errors.OutOfMemoryError)):
+            cause = BrokenExecutor(str(error))
         else:
             cause = getattr(error, "cause", None)
         if isinstance(cause, Exception):
@@ -154,6 +185,16 @@ class RayWorkers:
             self._ray.cancel(running, force=True)
         if self._owns_ray:
             self._ray.shutdown()
+
+
+def _machine(message: str) -> str:
+    """The machine that an error of Ray is about.
+
+    >>> _machine("The node is dead. Node IP: 10.0.0.2, node ID: 1f2e3d4c5b6a79. This can happen if ...")
+    '10.0.0.2 (node 1f2e3d4c5b6a)'
+    """
+    found = re.search(r"Node IP: (\S+), node ID: (\w{1,12})", message)
+    return f"{found[1]} (node {found[2]})" if found else "unknown"
 
 
 def cores() -> int:

@@ -97,40 +97,69 @@ class Muon(LightOptimizer):
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            for weights in _group_by_shape(group["params"]):
-                self._step(weights, **{name: value for name, value in group.items() if name in self.defaults})
+            for weights in group_by_shape(group["params"]):
+                self._step(weights, group)
         return loss
 
-    def _step(
-        self, weights: list[Tensor], lr: float, momentum: float, nesterov: bool, weight_decay: float, ns_steps: int
-    ) -> None:
-        gradients = [weight.grad for weight in weights if weight.grad is not None]
-        buffers = [self._momentum_buffer(weight) for weight in weights]
-        torch._foreach_lerp_(buffers, gradients, 1 - momentum)
-        directions = torch._foreach_lerp(gradients, buffers, momentum) if nesterov else buffers
-        updates = _updates(directions, ns_steps)
-        if weight_decay:
-            torch._foreach_mul_(weights, max(-_LARGEST, 1 - lr * weight_decay))
-        for weight, update in zip(weights, updates.unbind(), strict=True):
-            rows, columns = weight.shape
-            scaled_lr = min(_LARGEST, lr * max(1.0, rows / columns) ** 0.5)
-            weight.add_(update if _is_wide(weight) else update.T, alpha=-scaled_lr)
+    @torch.no_grad()
+    def step_matrices(self, weights: list[Tensor]) -> None:
+        """Step only these matrices, which are of one shape and one parameter group."""
+        if weights:
+            self._step(weights, self._group_of(weights[0]))
+
+    def _step(self, weights: list[Tensor], group: dict[str, Any]) -> None:
+        updates = self.updates_for(weights, [need_gradient(weight) for weight in weights], group)
+        apply_updates(weights, updates, [weight.shape for weight in weights], group)
+
+    @torch.no_grad()
+    def updates_for(self, weights: list[Tensor], gradients: list[Tensor], group: dict[str, Any]) -> list[Tensor]:
+        """Add the gradients to the momentum, and return the orthogonalized updates, in the shapes of the weights."""
+        buffers = [self._momentum_buffer(weight, gradient) for weight, gradient in zip(weights, gradients, strict=True)]
+        torch._foreach_lerp_(buffers, gradients, 1 - group["momentum"])
+        directions = torch._foreach_lerp(gradients, buffers, group["momentum"]) if group["nesterov"] else buffers
+        return [
+            update if _is_wide(weight) else update.T
+            for weight, update in zip(weights, _orthogonal(directions, group["ns_steps"]), strict=True)
+        ]
 
     @torch.no_grad()
     def updates(self) -> Iterator[Tensor]:
         """The updates for the current gradients without momentum; changes nothing."""
         for group in self.param_groups:
-            for weights in _group_by_shape(group["params"]):
-                yield _updates([weight.grad for weight in weights if weight.grad is not None], group["ns_steps"])
+            for weights in group_by_shape(group["params"]):
+                yield _orthogonal([need_gradient(weight) for weight in weights], group["ns_steps"])
 
-    def _momentum_buffer(self, weight: Tensor) -> Tensor:
+    def _group_of(self, weight: Tensor) -> dict[str, Any]:
+        return next(group for group in self.param_groups if any(weight is one for one in group["params"]))
+
+    def _momentum_buffer(self, weight: Tensor, gradient: Tensor) -> Tensor:
         if "momentum" not in self.state[weight]:
-            self.state[weight]["momentum"] = torch.zeros_like(weight)
+            self.state[weight]["momentum"] = torch.zeros_like(gradient)
         buffer: Tensor = self.state[weight]["momentum"]
         return buffer
 
 
-def _updates(directions: Iterable[Tensor], ns_steps: int) -> Tensor:
+@torch.no_grad()
+def apply_updates(
+    weights: list[Tensor], updates: list[Tensor], shapes: list[torch.Size], group: dict[str, Any]
+) -> None:
+    """Decay the weights, and subtract the updates times the learning rate.
+
+    `shapes` are those of the whole matrices, of which weights and updates may be a part.
+    """
+    lr, weight_decay = group["lr"], group["weight_decay"]
+    if weight_decay:
+        torch._foreach_mul_(weights, max(-_LARGEST, 1 - lr * weight_decay))
+    for weight, update, (rows, columns) in zip(weights, updates, shapes, strict=True):
+        weight.add_(update, alpha=-min(_LARGEST, lr * max(1.0, rows / columns) ** 0.5))
+
+
+def need_gradient(weight: Tensor) -> Tensor:
+    assert weight.grad is not None
+    return weight.grad
+
+
+def _orthogonal(directions: Iterable[Tensor], ns_steps: int) -> Tensor:
     """Stack matrices of equal size, transposing tall ones, and orthogonalize them: (k, n, m)."""
     return orthogonalize(torch.stack([matrix if _is_wide(matrix) else matrix.T for matrix in directions]), ns_steps)
 
@@ -139,7 +168,7 @@ def _is_wide(matrix: Tensor) -> bool:
     return matrix.shape[0] <= matrix.shape[1]
 
 
-def _group_by_shape(weights: Iterable[Tensor]) -> list[list[Tensor]]:
+def group_by_shape(weights: Iterable[Tensor]) -> list[list[Tensor]]:
     """Group the weights that have a gradient by shape (up to transposition), device and dtype."""
     groups: dict[Any, list[Tensor]] = {}
     for weight in weights:
