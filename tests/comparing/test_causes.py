@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from normscope.comparing.behavior import compare_behavior
-from normscope.comparing.causes import find_cause, mistakes
+from normscope.comparing.causes import find_cause
+from normscope.comparing.mistakes import mistakes
 from normscope.comparing.runtime import FloatArray, GPTRuntime
 from normscope.interop.checkpoint import model_from_weights
 from normscope.models.gpt import GPT, GPTConfig
@@ -64,6 +65,24 @@ def test_mistakes_are_found_from_the_logits_alone(name: str) -> None:
 @pytest.mark.parametrize("name", CONFIGS)
 def test_every_mistake_is_found_from_the_logits_alone(name: str) -> None:
     check_found(name, step=1)
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        "the norms of each block are exchanged",
+        "blocks 0 and 1 have each other's norms",
+        "key/value heads are in reverse order",
+        "the base of the rotary embedding is 20000 instead of 10000",
+        "the base of the rotary embedding is 1000 instead of 10000",
+        "the sliding window is 10",
+    ],
+)
+def test_it_is_one_of_the_known_mistakes(mistake: str) -> None:
+    model = trained(CONFIGS["llama"])
+    (changed,) = (one for one in mistakes(model.config, model.state_dict()) if one[0] == mistake)
+    ours, theirs = GPTRuntime(model), GPTRuntime(model_from_weights(*changed[1:]))
+    assert compare_behavior(ours, theirs, tokens=list(range(32)), greedy=0).differs
 
 
 def test_logits_of_the_next_position_are_named() -> None:
