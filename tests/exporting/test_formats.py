@@ -154,6 +154,14 @@ def test_a_failed_proof_leaves_the_files_under_another_name(tmp_path: Path, monk
     assert sorted(one.name for one in tmp_path.iterdir()) == ["small-safetensors", "small-safetensors.failed"]
     assert (path / "model.safetensors").read_bytes() == before
     assert "differs" in (tmp_path / "small-safetensors.failed" / MARKER).read_text()
+    monkeypatch.undo()
+    export_source(source, "safetensors", path, "stored", "require")
+    assert [one.name for one in tmp_path.iterdir()] == ["small-safetensors"]
+    mine = tmp_path / "small-safetensors.failed" / "notes.txt"
+    mine.parent.mkdir()
+    mine.touch()
+    export_source(source, "safetensors", path, "stored", "skip")
+    assert mine.exists()
 
 
 def test_large_weights_are_written_in_several_files(tmp_path: Path) -> None:

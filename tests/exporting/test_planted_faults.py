@@ -9,16 +9,21 @@ import pytest
 import torch
 from torch import Tensor
 
+from normscope.comparing.behavior import centered, logit_distances
+from normscope.comparing.runtime import GPTRuntime
 from normscope.exporting.export import FORMATS, ExportError, export_source
 from normscope.exporting.first_difference import ENDS, silence
 from normscope.exporting.gguf import architectures, write
+from normscope.exporting.gguf.rounding import _table_gelu, llama_cpp_model
 from normscope.exporting.gguf.tokenizer import gguf_tokenizer
 from normscope.exporting.huggingface import write as huggingface_write
 from normscope.exporting.onnx import layers
 from normscope.exporting.onnx.attention import AttentionGraph
 from normscope.exporting.onnx.graph import Graph
+from normscope.exporting.plans import GGUF
 from normscope.exporting.safetensors_folder import write_shards
 from normscope.interop import weight_table
+from normscope.interop.checkpoint import model_from_weights
 from normscope.interop.files.lazy_tensors import LazyTensors
 from tests.exporting.models import small_source
 from tests.exporting.test_formats import NEEDS
@@ -122,6 +127,25 @@ def onnx_eps(patch: Patch) -> None:
     patch.setattr(Graph, "node", node)
 
 
+def changed_matrix(name: str, change: Callable[[Tensor], Tensor]) -> Plant:
+    """Change a tensor of a GGUF file."""
+
+    def plant(patch: Patch) -> None:
+        right = architectures.tensors
+
+        def tensors(*arguments: Any) -> LazyTensors:
+            found = right(*arguments)
+            return LazyTensors(found.specs, lambda key: change(found[key]) if key == name else found[key])
+
+        patch.setattr(write, "tensors", tensors)
+
+    return plant
+
+
+def larger_row(matrix: Tensor) -> Tensor:
+    return torch.cat([matrix[:1] * 1.01, matrix[1:]])
+
+
 def one(name: str, to: str, model: str, plant: Plant, layer: str | None, *words: str, slow: bool = False) -> Any:
     marks = [pytest.mark.exhaustive] if slow else []
     return pytest.param(to, model, plant, layer, words, id=name, marks=marks)
@@ -172,12 +196,45 @@ FAULTS = [
         "the activation is relu instead of gelu", slow=True,
     ),
     one(
+        "gelu-row", "gguf", "gpt2", changed_matrix("blk.0.ffn_up.weight", larger_row), "blocks.0.mlp", "allowed 1e-03",
+        slow=True,
+    ),
+    one(
+        "gelu-bfloat16", "gguf", "gpt2",
+        changed_matrix("blk.0.ffn_up.weight", lambda matrix: matrix.bfloat16().float()), "blocks.0.mlp",
+        "allowed 1e-03", slow=True,
+    ),
+    one(
         "hf-tied-head", "hf", "llama", drop_head_of_folder, None, "transformers loads it in part", "lm_head.weight",
         slow=True,
     ),
     one("hf-eps", "hf", "llama", settings(rms_norm_eps=1e-3), None, "eps of the norms is 0.001", slow=True),
     one("position-off-by-one", "onnx", "gpt2", start_at_one, ENDS, "positions are off by one, too late", slow=True),
 ]  # fmt: skip
+
+
+def test_small_faults_exceed_the_tolerance_of_gelu() -> None:
+    model = small_source("gpt2", "characters").model
+    reference = llama_cpp_model(model, "f32")
+    limit = GGUF.tolerance(reference, "f32")
+    assert limit is not None
+    tokens = list(range(24))
+    expected = centered(GPTRuntime(reference).logits(tokens))
+    for change in (larger_row, lambda matrix: matrix.bfloat16().float()):
+        name = "blocks.0.mlp.up.weight"
+        weights = {**model.state_dict(), name: change(model.state_dict()[name])}
+        changed = llama_cpp_model(model_from_weights(model.config, weights), "f32")
+        assert max(logit_distances(expected, centered(GPTRuntime(changed).logits(tokens)))) > 1.5 * limit
+
+
+def test_the_table_of_gelu_ends_at_ten() -> None:
+    x = torch.tensor([-1e4, -10.0, -9.0, -0.1, 0.0, 1.0, 2.0, 9.999, 10.0, 10.001, 1e5])
+    found = _table_gelu(x)
+    torch.testing.assert_close(found, torch.nn.functional.gelu(x, approximate="tanh"), rtol=2**-10, atol=1e-7)
+    assert found[[0, 1]].tolist() == [0, 0]
+    assert torch.equal(found[-3:], x[-3:])
+    assert torch.equal(found[2:8], found[2:8].half().float())
+    assert _table_gelu(torch.tensor(1.0001)) == found[5]
 
 
 @pytest.mark.parametrize("wiring", ["pre", "sandwich", "parallel", "parallel-2", "branch"])

@@ -55,7 +55,9 @@ def test_training_starts_from_it(folder: Path, tmp_path: Path) -> None:
     assert load(tmp_path / "tuned")[0].config.smear
 
 
-@pytest.mark.parametrize("change", [{"depth": 3}, {"depth": "two"}, {"unknown": 1}, {"width": 33}])
+@pytest.mark.parametrize(
+    "change", [{"depth": 3}, {"depth": "two"}, {"unknown": 1}, {"width": 33}, {"context": 50_000_000}]
+)
 def test_a_config_of_another_model_is_refused(folder: Path, change: dict[str, object], tmp_path: Path) -> None:
     folder = Path(shutil.copytree(folder, tmp_path / "exported"))
     path = folder / "config.json"

@@ -4,14 +4,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tokenizers
 import torch
 from gguf import GGMLQuantizationType as QuantizationType
 
-from normscope.errors import ConfigError, WeightsError
+from normscope.errors import WeightsError
 from normscope.interop.checkpoint import build_model
 from normscope.interop.gguf import read_gguf
+from tests.interop import gguf_files
 from tests.interop.checkpoints import made
-from tests.interop.gguf_files import write_model
+from tests.interop.gguf_files import add_vocabulary, write_model
 
 TOKENS = torch.tensor([[5, 17, 3, 96, 42, 42, 7, 0, 61, 9, 33, 80]])
 """Longer than the sliding windows."""
@@ -112,10 +114,19 @@ def test_what_is_not_supported_is_refused_by_name(tmp_path: Path, changes: dict[
 
 
 def test_an_absurd_context_is_refused_before_its_tables_are_computed(tmp_path: Path) -> None:
-    write_model(tmp_path / "model.gguf", made("llama"), context_length=2**31)
-    checkpoint = read_gguf(tmp_path / "model.gguf")
-    with pytest.raises(ConfigError, match="this model is too large"):
-        build_model(checkpoint)
+    write_model(tmp_path / "model.gguf", made("llama"), context_length=50_000_000)
+    with pytest.raises(WeightsError, match=r"model.gguf.*llama.context_length=50000000 .*\nfix: set llama.context_len"):
+        read_gguf(tmp_path / "model.gguf")
+
+
+def test_more_tokens_than_embeddings_are_refused_before_the_library_gets_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gguf_files, "add_vocabulary", lambda writer, size: add_vocabulary(writer, size + 1))
+    write_model(tmp_path / "model.gguf", made("llama"))
+    monkeypatch.setattr(tokenizers.models, "BPE", None)
+    with pytest.raises(WeightsError, match="its tokenizer has 98 tokens, but the model 97 embeddings"):
+        read_gguf(tmp_path / "model.gguf")
 
 
 def test_an_unknown_architecture_is_refused(tmp_path: Path) -> None:

@@ -138,6 +138,12 @@ JOINED, JOINED_BIAS = "transformer.h.0.attn.c_attn.weight", "transformer.h.0.att
     ),
     ("tie", ConfigError, "tied_head='x' must be", settings("gpt2", tie_word_embeddings="x")),
     ("dropout", ConfigError, "dropout=1.5 must be", settings("gpt2", resid_pdrop=1.5)),
+    (
+        "tables",
+        WeightsError,
+        r"max_position_embeddings=50000000 needs .* GB of rotary tables.*\nfix: set max",
+        settings("llama", max_position_embeddings=50_000_000),
+    ),
     ("deeper", WeightsError, "has no 'transformer.h.3.ln_1.weight'", settings("gpt2", n_layer=4)),
     ("not-settings", WeightsError, "expected a dict of settings", lambda: gpt_from_huggingface([], {})),  # type: ignore[arg-type]
     ("not-weights", WeightsError, "expected a dict of settings", lambda: gpt_from_huggingface({}, [])),  # type: ignore[arg-type]
@@ -168,6 +174,12 @@ def test_missing_files(folder: Path) -> None:
         read_huggingface(folder)
     (folder / "config.json").unlink()
     refused(folder, "config.json")
+
+
+def test_a_context_out_of_proportion(tmp_path: Path) -> None:
+    made("llama", max_position_embeddings=50_000_000).save_pretrained(tmp_path)
+    with pytest.raises(WeightsError, match=rf"{tmp_path} \(Hugging Face llama\): max_position_embeddings=50000000"):
+        read_huggingface(tmp_path)
 
 
 def test_a_missing_folder(tmp_path: Path) -> None:

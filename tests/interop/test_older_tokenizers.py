@@ -110,6 +110,16 @@ def test_other_models_of_sentencepiece_are_refused(changes: dict[str, Any], prob
         found(tmp_path, "llama")
 
 
+def test_vocabularies_out_of_proportion_are_refused(tmp_path: Path) -> None:
+    size = write_sentencepiece(tmp_path).get_vocab_size()
+    with pytest.raises(FileError, match=f"its tokenizer has {size:,} tokens, but the model {size - 1:,} embeddings"):
+        found(tmp_path, "llama", ModelTokens(size - 1, None))
+    with (tmp_path / "tokenizer.model").open("ab") as file:
+        file.truncate(2 * 2**20)
+    with pytest.raises(FileError, match="it has 2,097,152 bytes, more than the limit of"):
+        found(tmp_path, "llama")
+
+
 def test_damaged_files_are_refused(tmp_path: Path) -> None:
     write_sentencepiece(tmp_path)
     data = (tmp_path / "tokenizer.model").read_bytes()

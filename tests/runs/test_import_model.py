@@ -108,7 +108,7 @@ def test_a_damaged_import_is_refused(tiny: Path, tmp_path: Path) -> None:
     ("name", "words"),
     [
         ("gpt2", "gpt2 is a preset, which has neither weights nor a tokenizer\nfix: train it with"),
-        ("nanocat", "no such model: 'nanocat' does not exist .*\nfix: did you mean 'nanochat'"),
+        ("nanocat", "no such model: 'nanocat' does not exist .*\nfix: use a run folder, a Hugging Face folder"),
         ("empty", "empty is not a model: it is an empty folder\nlooked for: run: a folder"),
         ("notes.txt", r"notes.txt is not a model: it is a file that starts with b'a text'"),
         ("untokenized", "has no tokenizer\nfix: copy the tokenizer.json"),

@@ -20,7 +20,7 @@ from normscope.training.doctor import doctor, measure_cost
 from normscope.training.loop import train_run
 from normscope.training.nan_guard import replay
 from normscope.training.session import TrainingSession
-from normscope.training.train import TrainingRun, open_run, train
+from normscope.training.train import TrainingRun, _print_samples, open_run, train
 from tests.training.small_run import TEXT, last_sums, new_run
 
 LORA: dict[str, Any] = {"lora": 2, "lora_alpha": 4.0, "lora_dropout": 0.1}
@@ -71,8 +71,12 @@ def test_the_first_step_starts_from_the_weights_of_the_source(source: Run, tmp_p
     assert (origin.format, origin.path) == ("run", str(source.folder.resolve()))
 
 
-def test_checkpoints_of_adapters_hold_only_adapters_and_load_merged(source: Run, tmp_path: Path) -> None:
+def test_checkpoints_of_adapters_hold_only_adapters_and_load_merged(
+    source: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = finetune(source, tmp_path / "tuned", **LORA)
+    _print_samples(run)
+    assert "(or hf, gguf, onnx, safetensors, nanogpt, peft)" in capsys.readouterr().out
     weights = run.checkpoints.open(6).tensors("model")
     assert {name.rpartition(".")[2] for name in weights} == {"lora_a", "lora_b"}
     merged, trained = run.load_model("last")[0], run.load_trained_model("last")[0]

@@ -13,6 +13,7 @@ from normscope.data.conversations.template import DEFAULT_TEMPLATE
 from normscope.data.packed_batches import PackedBatches
 from normscope.errors import NormscopeError
 from normscope.inspection.xray import xray_target
+from normscope.runs.metrics_file import read_metrics
 from normscope.runs.run import Run
 from normscope.runs.sample import chat
 from normscope.training.create_run import create_run
@@ -60,6 +61,7 @@ def test_it_resumes_exactly_and_chat_answers_in_turns(source: Run, tmp_path: Pat
     again = open_run(shutil.copytree(run.folder, tmp_path / "again"))
     again.resume(from_step=30, quiet=True)
     assert last_sums(again) == wanted
+    assert next(iter(read_metrics(run.metrics)))["conversations"]  # so that the end of the training names `chat`
     assert run.tokenizer().chat_template == DEFAULT_TEMPLATE
     talk = chat(run.folder)
     talk.config = dataclasses.replace(talk.config, temperature=0.0, max_new_tokens=12)

@@ -216,8 +216,8 @@ def export_source(source: ModelSource, to: str, path: Path, weights: str, proof:
                 if proof == "require":
                     raise
                 reason = str(error)
-        failed = found is not None and not found.succeeded
-        target = path.with_name(f"{path.name}.failed") if failed else path
+        failed, failed_path = found is not None and not found.succeeded, path.with_name(f"{path.name}.failed")
+        target = failed_path if failed else path
         with write_errors(target):
             if export_format.is_folder:
                 text = f"normscope export --to {to} --weights {weights}\n{found or f'not proved: {reason}'}\n"
@@ -227,6 +227,8 @@ def export_source(source: ModelSource, to: str, path: Path, weights: str, proof:
         _remove(part)
     if found is not None and failed:
         raise ExportError(found, target)
+    if (failed_path / MARKER if export_format.is_folder else failed_path).is_file():  # of an earlier export
+        _remove(failed_path)
     return Exported(path, found, "" if found else reason)
 
 

@@ -12,7 +12,7 @@ from normscope.comparing.runtimes.safetensors_runtime import SafetensorsRuntime
 from normscope.comparing.runtimes.transformers_runtime import TransformersRuntime
 from normscope.comparing.tokenizers import StringClass
 from normscope.data.tokenizers import ByteTokenizer, Tokenizer
-from normscope.exporting.gguf.rounding import llama_cpp_model
+from normscope.exporting.gguf.rounding import llama_cpp_model, table_noise
 from normscope.exporting.gguf.tokenizer import known_difference
 from normscope.exporting.html import int8_names
 from normscope.exporting.library_tokenizer import eos_of
@@ -28,8 +28,8 @@ from normscope.models.gpt import GPT
 
 _LLAMA_CPP_TOLERANCES = {"f32": 1e-3, "f16": 0.05, "q8_0": 0.5, "q4_0": 0.5}
 """llama.cpp rounds activations to the format of the weights that they are multiplied with: q8_0 for q4_0."""
-_LLAMA_CPP_GELU = 0.02
-"""llama.cpp looks GELU up in a table in float16."""
+_NOISE_MARGIN = 3.0
+"""How much more than `table_noise` may differ: other rounding errors change other values of the table."""
 
 
 def _open_gguf(source: ModelSource, weights: str, path: Path) -> Runtime:
@@ -89,9 +89,8 @@ def _onnx_model(model: GPT, weights: str) -> GPT:
     return model_from_weights(replace(model.config, embedding_scale=scale), model.state_dict())
 
 
-def _llama_cpp_tolerance(model: GPT, weights: str) -> float:
-    least = _LLAMA_CPP_GELU if model.config.activation.startswith(("gelu", "geglu")) else 0.0
-    return max(least, _LLAMA_CPP_TOLERANCES[weights])
+def _llama_cpp_tolerance(reference: GPT, weights: str) -> float:
+    return max(_LLAMA_CPP_TOLERANCES[weights], _NOISE_MARGIN * table_noise(reference))
 
 
 def _nanogpt_strings(one: StringClass, tokenizer: Tokenizer) -> str | None:

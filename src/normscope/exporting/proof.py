@@ -37,7 +37,7 @@ class ProofPlan:
         runtime: name of the target's runtime.
         open: (source, weights, path) -> the exported model in its runtime. Raises RuntimeMissingError.
         reference: (model, weights) -> the model with the weights that were written, such as rounded ones.
-        tolerance: (model, weights) -> largest difference of a logit, in standard deviations; None for the usual one.
+        tolerance: (reference, weights) -> largest difference of a logit in standard deviations; None: the usual one.
         known: why some strings may be tokenized differently.
         exact: a weight format that is proved first, because its tolerance is smaller; None if there is none.
         rounds: whether the reference differs from the model because its weights are rounded.
@@ -132,7 +132,7 @@ def _compare(source: ModelSource, weights: str, path: Path, plan: ProofPlan, wri
         theirs = plan.open(source, weights, path)
     except RuntimeRefusalError as error:
         return Proof(plan.runtime, problems=(str(error),))
-    tolerance = plan.tolerance(source.model, weights)
+    tolerance = plan.tolerance(reference, weights)
     limit = tolerance_for(theirs.precision) if tolerance is None else tolerance
     with _running(theirs):
         tokens = random_tokens(ours, theirs)

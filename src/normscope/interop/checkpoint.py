@@ -9,9 +9,14 @@ from torch import Tensor, nn
 
 from normscope.data.tokenizers import Tokenizer
 from normscope.errors import WeightsError
+from normscope.interop.files.lazy_tensors import tensor_specs
 from normscope.models.gpt import GPT, GPTConfig
 from normscope.models.size import check_model_size
+from normscope.render.formatting import format_bytes
 from normscope.runtime.devices import resolve_device
+
+_SMALL_TABLES = 2**30
+"""Rotary tables that fit into any memory; a context of a million tokens takes half of it."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +31,7 @@ class ExternalCheckpoint:
         tokenizer: the model's tokenizer; None if the checkpoint has none.
         chat_template: Jinja template of a conversation; None if the checkpoint has none.
         notices: messages for the user, such as a tokenizer that was not found.
+        context_setting: what the format calls the context.
         quantization: coarsest format of weights that are float32 only here, such as "Q4_0" or "F16"; None for none.
     """
 
@@ -36,7 +42,24 @@ class ExternalCheckpoint:
     tokenizer: Tokenizer | None = None
     chat_template: str | None = None
     notices: tuple[str, ...] = ()
+    context_setting: str = "context"
     quantization: str | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            check_tables(self.config, self.weights, self.context_setting)
+        except WeightsError as error:
+            raise WeightsError(f"{self.path} ({self.format}): {error}") from None
+
+
+def check_tables(config: GPTConfig, weights: Mapping[str, Tensor], setting: str) -> None:
+    """Refuse a context whose rotary tables are out of all proportion: a few bytes can claim any."""
+    tables, stored = 4 * config.buffer_count(), sum(spec.nbytes for spec in tensor_specs(weights).values())
+    if tables > max(_SMALL_TABLES, 4 * stored):
+        raise WeightsError(
+            f"{setting}={config.context} needs {format_bytes(tables)} of rotary tables, far more than the weights\n"
+            f"fix: set {setting} to the longest context that the model was trained with"
+        )
 
 
 def build_model(checkpoint: ExternalCheckpoint, device: str = "cpu") -> GPT:

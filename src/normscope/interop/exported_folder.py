@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from normscope.checks import as_path
-from normscope.data.tokenizers.load import load_tokenizer
+from normscope.data.tokenizers.load import ModelTokens, load_tokenizer
 from normscope.errors import NormscopeError, WeightsError
 from normscope.interop.checkpoint import ExternalCheckpoint
 from normscope.interop.files.safetensors_file import open_sharded
@@ -25,5 +25,6 @@ def read_exported_folder(folder: str | Path) -> ExternalCheckpoint:
         config = config_from_json(settings)
     except NormscopeError as error:
         raise WeightsError(f"{path} is not a valid config of normscope: {error}") from error
-    tokenizer = load_tokenizer(folder) if (folder / "tokenizer.json").exists() else None
+    tokens = ModelTokens(config.vocab_size, None)
+    tokenizer = load_tokenizer(folder, tokens) if (folder / "tokenizer.json").exists() else None
     return ExternalCheckpoint("exported folder", folder, config, open_sharded(folder), tokenizer)

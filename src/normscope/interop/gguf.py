@@ -52,7 +52,7 @@ def read_gguf(path: str | Path) -> ExternalCheckpoint:
     try:
         config = _read_config(architecture, metadata, tensors)
         weights = architecture.weight_table.to_ours(config, _theirs(architecture, config, tensors))
-        tokenizer = read_gguf_tokenizer(file.metadata)
+        tokenizer = read_gguf_tokenizer(file.metadata, config.vocab_size)
     except KeyError as error:
         raise _problem(file, f"has no {name}.{error.args[0]} in its metadata") from error
     except (NormscopeError, TypeError, ValueError, ArithmeticError, RuntimeError) as error:
@@ -65,6 +65,7 @@ def read_gguf(path: str | Path) -> ExternalCheckpoint:
         weights=weights,
         tokenizer=tokenizer,
         chat_template=template if isinstance(template, str) else None,
+        context_setting=f"{name}.context_length",
         quantization=_quantization(file, tensors),
     )
 

@@ -74,14 +74,17 @@ class _Vocabulary(msgspec.Struct, rename=lambda name: f"tokenizer.ggml.{name}"):
         return self.tokens[token] if token is not None and 0 <= token < len(self.tokens) else None
 
 
-def read_gguf_tokenizer(metadata: Mapping[str, Any]) -> HuggingFaceTokenizer | None:
-    """The tokenizer in the metadata of a GGUF file; None if it has none."""
+def read_gguf_tokenizer(metadata: Mapping[str, Any], vocab_size: int | None = None) -> HuggingFaceTokenizer | None:
+    """The tokenizer in the metadata of a GGUF file, for a model of this vocabulary; None if it has none."""
     if metadata.get("tokenizer.ggml.model", "no_vocab") in ("no_vocab", "none"):
         return None
     try:
         vocabulary = msgspec.convert(dict(metadata), _Vocabulary)
     except msgspec.ValidationError as error:
         raise WeightsError(f"its tokenizer is not valid: {error}") from None
+    if vocab_size is not None and len(vocabulary.tokens) > vocab_size:
+        sizes = f"{len(vocabulary.tokens):,} tokens, but the model {vocab_size:,} embeddings"
+        raise WeightsError(f"its tokenizer has {sizes}")
     for name in ("token_type", "scores"):
         if len(getattr(vocabulary, name)) not in (0, len(vocabulary.tokens)):
             raise WeightsError(f"tokenizer.ggml.{name} has another length than tokenizer.ggml.tokens")

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from normscope.checks import as_path
-from normscope.data.tokenizers.load import parse_tokenizer
+from normscope.data.tokenizers.load import ModelTokens, parse_tokenizer
 from normscope.errors import FileError, NormscopeError
 from normscope.interop.checkpoint import ExternalCheckpoint
 from normscope.models.config_json import config_from_json
@@ -74,7 +74,8 @@ def read_page(path: str | Path) -> ExternalCheckpoint:
     if {entry.name: entry.shape for entry in entries.tensors} != expected:
         raise source.problem("is damaged: its tensors are not those of its config")
     weights = {entry.name: _tensor(entry, data, source) for entry in entries.tensors}
-    tokenizer = parse_tokenizer(json.dumps(entries.tokenizer).encode(), path)
+    tokens = ModelTokens(config.vocab_size, None)
+    tokenizer = parse_tokenizer(json.dumps(entries.tokenizer).encode(), path, model=tokens)
     return ExternalCheckpoint("exported page", path, config, weights, tokenizer)
 
 

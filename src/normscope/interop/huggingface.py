@@ -12,7 +12,7 @@ from torch import Tensor
 from normscope.checks import as_path, is_integer
 from normscope.data.tokenizers.load import ModelTokens, load_tokenizer
 from normscope.errors import FileError, WeightsError
-from normscope.interop.checkpoint import ExternalCheckpoint, model_from_weights
+from normscope.interop.checkpoint import ExternalCheckpoint, check_tables, model_from_weights
 from normscope.interop.families import families
 from normscope.interop.family import Family
 from normscope.interop.files.safetensors_file import open_sharded
@@ -24,6 +24,7 @@ from normscope.storage.json_files import MIB, read_json
 
 MAX_CONFIG_BYTES = MIB
 """Limit of config.json, which has a few KiB."""
+_CONTEXT = "max_position_embeddings"
 _FIX = "download it again, or load it with transformers and call save_pretrained"
 
 
@@ -51,17 +52,18 @@ def read_huggingface(folder: str | Path) -> ExternalCheckpoint:
     settings, theirs, notices = text_model(settings, open_sharded(folder))
     family = _family(settings)
     config = family.read_config(settings)
-    if is_integer(longest := settings.get("max_position_embeddings"), least=config.context + 1):
+    if is_integer(longest := settings.get(_CONTEXT), least=config.context + 1):
         beyond = "longer texts have other rotary frequencies (LongRoPE), which are left out"
         notices = (*notices, f"the context is {config.context:,} tokens instead of {longest:,}: {beyond}")
     weights = family.weights(config, theirs)
     tokens = ModelTokens(config.vocab_size, _eos_token_id(settings))
     has_json = (folder / "tokenizer.json").exists()
     tokenizer = load_tokenizer(folder, tokens) if has_json else read_older_tokenizer(folder, family.model_type, tokens)
-    if tokenizer is None:
-        return ExternalCheckpoint(name, folder, config, weights, notices=notices)
-    notices = tokenizer.notices = (*notices, *tokenizer.notices)
-    return ExternalCheckpoint(name, folder, config, weights, tokenizer, tokenizer.chat_template, notices)
+    template = None
+    if tokenizer is not None:
+        notices = tokenizer.notices = (*notices, *tokenizer.notices)
+        template = tokenizer.chat_template
+    return ExternalCheckpoint(name, folder, config, weights, tokenizer, template, notices, _CONTEXT)
 
 
 def gpt_from_huggingface(settings: Settings, weights: Mapping[str, Tensor]) -> GPT:
@@ -73,6 +75,7 @@ def gpt_from_huggingface(settings: Settings, weights: Mapping[str, Tensor]) -> G
     settings, weights, _ = text_model(settings, weights)
     family = _family(settings)
     config = family.read_config(settings)
+    check_tables(config, weights, _CONTEXT)
     return model_from_weights(config, family.weights(config, weights).copies())
 
 

@@ -71,7 +71,7 @@ def read_nanochat(path: str | Path) -> ExternalCheckpoint:
         raise WeightsError(f"{file}: {error}") from None
     tokenizer, notices = find_tokenizer(file.parent, config.vocab_size)
     template = CHAT_TEMPLATE if tokenizer is not None else None
-    return ExternalCheckpoint("nanochat", file, config, weights, tokenizer, template, notices)
+    return ExternalCheckpoint("nanochat", file, config, weights, tokenizer, template, notices, "sequence_len")
 
 
 def _model_file(path: Path) -> Path:

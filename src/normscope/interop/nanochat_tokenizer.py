@@ -35,12 +35,14 @@ def find_tokenizer(folder: Path, vocab_size: int) -> tuple[Tokenizer | None, tup
         return None, (f"no tokenizer found: copy nanochat's tokenizer.pkl to {folder}",)
     from normscope.interop.tiktoken_bpe import tokenizer_from_ranks  # imports tokenizers
 
-    tokenizer = tokenizer_from_ranks(read_tiktoken(path))
-    if tokenizer.vocab_size != vocab_size:
+    ranks = read_tiktoken(path)
+    size = max([*ranks.ranks.values(), *ranks.special_tokens.values()]) + 1
+    if size != vocab_size:
         raise WeightsError(
-            f"the tokenizer {path} has {tokenizer.vocab_size:,} tokens, but the model {vocab_size:,}\n"
+            f"the tokenizer {path} has {size:,} tokens, but the model {vocab_size:,}\n"
             f"fix: copy the tokenizer.pkl that the model was trained with to {folder}"
         )
+    tokenizer = tokenizer_from_ranks(ranks)
     return tokenizer, tokenizer.notices
 
 

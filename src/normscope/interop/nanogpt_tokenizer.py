@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from normscope.data.tokenizers import AlphabetTokenizer, ByteTokenizer, CharacterTokenizer, Tokenizer, load_tokenizer
+from normscope.data.tokenizers.load import ModelTokens
 from normscope.errors import FileError, WeightsError
 from normscope.interop.files.pickle_file import read_pickle
 from normscope.storage.files import open_regular, read_limited
@@ -22,7 +23,7 @@ def find_tokenizer(folder: Path, dataset: Any, vocab_size: int) -> tuple[Tokeniz
     places = [folder]
     if isinstance(dataset, str) and re.fullmatch(r"[\w-][\w.-]*", dataset):  # never a path out of the data folder
         places.append(folder.absolute().parent / "data" / dataset)
-    tokenizer = next((found for place in places if (found := _read(place)) is not None), None)
+    tokenizer = next((found for place in places if (found := _read(place, vocab_size)) is not None), None)
     if tokenizer is None:
         wanted = "the meta.pkl of its data folder, or GPT-2's tokenizer.json (or encoder.json and vocab.bpe)"
         return None, (f"no tokenizer found: copy {wanted} to {folder}",)
@@ -34,11 +35,11 @@ def find_tokenizer(folder: Path, dataset: Any, vocab_size: int) -> tuple[Tokeniz
     return tokenizer, tokenizer.notices
 
 
-def _read(folder: Path) -> Tokenizer | None:
+def _read(folder: Path, vocab_size: int) -> Tokenizer | None:
     if (folder / "meta.pkl").is_file():
         return _characters(folder / "meta.pkl")
     if (folder / "tokenizer.json").is_file():
-        return load_tokenizer(folder / "tokenizer.json")
+        return load_tokenizer(folder / "tokenizer.json", ModelTokens(vocab_size, None))
     for vocabulary, merges in _MERGES:
         if (folder / vocabulary).is_file() and (folder / merges).is_file():
             return _byte_pairs(folder / vocabulary, folder / merges)

@@ -14,7 +14,7 @@ from normscope.data.tokenizers.template_settings import TemplateSettings, read_t
 from normscope.errors import FileError, NormscopeError
 from normscope.interop.gguf_tokenizer import read_gguf_tokenizer
 from normscope.storage.files import open_regular, read_limited
-from normscope.storage.json_files import MAX_TOKENIZER_BYTES, SMALL_FILE_BYTES, read_json
+from normscope.storage.json_files import read_json
 
 SENTENCEPIECE, VOCABULARY, MERGES, ADDED = "tokenizer.model", "vocab.json", "merges.txt", "added_tokens.json"
 _FIX = "write a tokenizer.json with transformers: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)"
@@ -33,11 +33,12 @@ def read_older_tokenizer(folder: Path, model_type: object, model: ModelTokens) -
     else:
         return None
     try:
-        metadata = read(path, settings)
+        metadata = read(path, settings, model.largest_file)
         _add_tokens(folder / ADDED, metadata, model.vocab_size)
         ids = {token: i for i, token in enumerate(metadata["tokens"])}
         metadata["eos_token_id"] = ids.get(settings.eos_token or "", model.eos_token_id)
-        tokenizer = read_gguf_tokenizer({f"tokenizer.ggml.{name}": value for name, value in metadata.items()})
+        metadata = {f"tokenizer.ggml.{name}": value for name, value in metadata.items()}
+        tokenizer = read_gguf_tokenizer(metadata, model.vocab_size)
     except (NormscopeError, ValueError, TypeError) as error:
         problem = str(error).partition("\nfix: ")[0]
         raise FileError(f"{path} cannot be read: {problem}\nfix: {_FIX}") from error
@@ -46,13 +47,13 @@ def read_older_tokenizer(folder: Path, model_type: object, model: ModelTokens) -
     return tokenizer
 
 
-def _byte_pairs(path: Path, settings: TemplateSettings) -> dict[str, Any]:
-    ids = read_json(path, dict[str, int], fix=_FIX)
+def _byte_pairs(path: Path, settings: TemplateSettings, max_bytes: int) -> dict[str, Any]:
+    ids = read_json(path, dict[str, int], fix=_FIX, max_bytes=max_bytes)
     tokens = sorted(ids, key=ids.__getitem__)
     if [ids[token] for token in tokens] != list(range(len(ids))):
         raise ValueError("its ids have gaps")
     with open_regular(path.parent / MERGES) as file:
-        lines = read_limited(file, path.parent / MERGES, SMALL_FILE_BYTES).decode("utf-8", "replace").splitlines()
+        lines = read_limited(file, path.parent / MERGES, max_bytes).decode("utf-8", "replace").splitlines()
     special = {"<|endoftext|>", *settings.tokens.values()}
     return {
         "model": "gpt2",
@@ -63,9 +64,9 @@ def _byte_pairs(path: Path, settings: TemplateSettings) -> dict[str, Any]:
     }
 
 
-def _sentencepiece(path: Path, settings: TemplateSettings) -> dict[str, Any]:
+def _sentencepiece(path: Path, settings: TemplateSettings, max_bytes: int) -> dict[str, Any]:
     with open_regular(path) as file:
-        content = list(_fields(read_limited(file, path, MAX_TOKENIZER_BYTES)))
+        content = list(_fields(read_limited(file, path, max_bytes)))
     pieces = [dict(_fields(_message(value))) for number, value in content if number == 1]
     trainer, normalizer = (
         {name: value for number, part in content if number == place for name, value in _fields(_message(part))}

@@ -38,6 +38,7 @@ class StartedEvent(RunEvent, frozen=True):
         batch_tokens: Tokens per step.
         bytes_per_token: Mean length of a token in the validation text.
         floor: Entropy of the text in bits per byte, a lower bound for every model; None if unknown.
+        conversations: Whether it learns conversations instead of plain text.
         info: Device, precision and so on, for display.
         when: Date and time in ISO 8601.
         format: Version of the format of the events that follow.
@@ -50,6 +51,7 @@ class StartedEvent(RunEvent, frozen=True):
     batch_tokens: int
     bytes_per_token: float
     floor: float | None = None
+    conversations: bool = False
     info: dict[str, str] = msgspec.field(default_factory=dict)
     when: str = msgspec.field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     format: int = METRICS_FORMAT.version

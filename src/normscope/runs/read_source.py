@@ -49,7 +49,8 @@ def find_source(source: str | Path, presets: Collection[str] = PRESETS.keys()) -
     if str(path) in presets and not path.exists():
         return Source("preset", path)
     if not path.exists():
-        hint = did_you_mean(path, presets, f"use a preset ({', '.join(presets)}), {SOURCE_KINDS}")
+        names = f"a preset ({', '.join(presets)}), " if presets else ""
+        hint = did_you_mean(path, presets, f"use {names}{SOURCE_KINDS}")
         raise FileError(f"no such model: {short_repr(str(path))} does not exist (nothing is downloaded)\nfix: {hint}")
     found = [one for one in FORMATS if one.recognizes(path)]
     if not found and (path / ONNX_NAME).is_file():
@@ -75,12 +76,7 @@ def read_source(source: Run | str | Path, checkpoint: str | int = "best") -> Ext
     if isinstance(source, Run):
         model, _ = source.load_model(checkpoint)
         return ExternalCheckpoint("run", source.folder, source.config.model, model.state_dict(), source.tokenizer())
-    found = find_source(source)
-    if found.kind == "preset":
-        raise ConfigError(
-            f"{found.path} is a preset, which has neither weights nor a tokenizer\n"
-            f"fix: train it with `normscope train --preset {found.path}`, or use {SOURCE_KINDS}"
-        )
+    found = _find_weights(source)
     if found.read is None:
         return read_source(Run.open(found.path), checkpoint)
     if checkpoint != "best":
@@ -100,7 +96,7 @@ def load(source: Run | str | Path, *, checkpoint: str | int = "best", device: st
         device: Device of the model.
     """
     if not isinstance(source, Run):
-        found = find_source(source)
+        found = _find_weights(source)
         source = Run.open(found.path) if found.kind == "run" else source
     if isinstance(source, Run):
         model, _ = source.load_model(checkpoint, device)
@@ -108,6 +104,17 @@ def load(source: Run | str | Path, *, checkpoint: str | int = "best", device: st
     read = read_source(source, checkpoint)
     tokenizer = need_tokenizer(read)
     return build_model(read, device), tokenizer
+
+
+def _find_weights(source: str | Path) -> Source:
+    """Recognize a source with weights: any but a preset."""
+    path = as_path(source, "a model")
+    if str(path) in PRESETS and not path.exists():
+        raise ConfigError(
+            f"{path} is a preset, which has neither weights nor a tokenizer\n"
+            f"fix: train it with `normscope train --preset {path}`, or use {SOURCE_KINDS}"
+        )
+    return find_source(path, presets=())
 
 
 def need_tokenizer(checkpoint: ExternalCheckpoint) -> Tokenizer:

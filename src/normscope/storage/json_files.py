@@ -208,12 +208,13 @@ def _loads(data: bytes, allow_any_text: bool) -> Any:
         if len(content) != len(pairs):
             [(duplicate, _)] = Counter(name for name, _ in pairs).most_common(1)
             raise ContentError(f"has the name {duplicate!r:.60} twice in one object")
-        if not allow_any_text and any("\0" in name for name in content):
+        if may_have_nul and any("\0" in name for name in content):
             raise ContentError("has a name with a NUL character")
         return content
 
     try:
         text = data.decode()
+        may_have_nul = not allow_any_text and "\\u0000" in text  # unescaped, it is not JSON
         content = json.loads(
             text, object_pairs_hook=as_object, parse_constant=_constant, parse_float=_float, parse_int=_integer
         )

@@ -160,6 +160,7 @@ def report_start(session: TrainingSession) -> None:
             batch_tokens=session.config.batch * model.context,
             bytes_per_token=session.bytes_per_token,
             floor=session.corpus.floor_bits_per_byte,
+            conversations=session.corpus.marks is not None,
             info=info,
         )
     )

@@ -259,4 +259,5 @@ def _print_samples(run: Run) -> None:
             print()
             print_text(text.prompt + text.text)
     command = f"{command_name()} export {shlex.quote(str(run.folder))} --to html"
-    print(f"\nto share the model as one HTML page: {command} (or hf, gguf, onnx, safetensors, nanogpt)")
+    others = "hf, gguf, onnx, safetensors, nanogpt" + ", peft" * (run.config.train.lora is not None)
+    print(f"\nto share the model as one HTML page: {command} (or {others})")

@@ -8,12 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tokenizers
 from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models, pre_tokenizers
 
 from normscope.data.tokenizers import load_tokenizer
 from normscope.data.tokenizers.huggingface import HuggingFaceTokenizer, bytes_to_unicode, token_bytes, train_bpe
+from normscope.data.tokenizers.load import ModelTokens
 from normscope.errors import ConfigError, FileError, TokenError
+from normscope.storage.json_files import JsonSource
 from tests.data.tokenizers.examples import TEXT, like_bert, like_gpt2, like_llama, saved
 
 
@@ -169,6 +172,7 @@ def changed(tmp_path: Path, **parts: object) -> Path:
     """A tokenizer.json with other parts."""
     content = json.loads(train_bpe([TEXT], vocab_size=280).to_json())
     path = tmp_path / "tokenizer.json"
+    tmp_path.mkdir(exist_ok=True)
     path.write_text(json.dumps({**content, **parts}))
     return path
 
@@ -200,15 +204,42 @@ def test_a_regular_expression_without_end_is_an_error(tmp_path: Path) -> None:
         tokenizer.encode("a" * 40 + "b")
 
 
-@pytest.mark.parametrize(("count", "token"), [(65, 0), (1, 999)])
-def test_start_tokens_that_no_model_has_are_refused(tmp_path: Path, count: int, token: int) -> None:
+def template(count: int, *ids: int) -> dict[str, object]:
+    """A post-processor that puts a special token of these ids so many times before a text."""
     start, text = {"SpecialToken": {"id": "<|end|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}
-    processor = {
+    return {
         "type": "TemplateProcessing",
         "single": [start] * count + [text],
         "pair": [text, {"Sequence": {"id": "B", "type_id": 0}}],
-        "special_tokens": {"<|end|>": {"id": "<|end|>", "ids": [token], "tokens": ["<|end|>"]}},
+        "special_tokens": {"<|end|>": {"id": "<|end|>", "ids": ids, "tokens": ["<|end|>"] * len(ids)}},
     }
-    tokenizer = load_tokenizer(changed(tmp_path, post_processor=processor))
+
+
+@pytest.mark.parametrize(("count", "token"), [(65, 0), (1, 999)])
+def test_start_tokens_that_no_model_has_are_refused(tmp_path: Path, count: int, token: int) -> None:
+    tokenizer = load_tokenizer(changed(tmp_path, post_processor=template(count, token)))
     with pytest.raises(TokenError, match=f"puts {count} tokens before every text, the largest {token}"):
         _ = tokenizer.start_tokens
+
+
+@pytest.mark.parametrize("processor", [template(5000, 0), template(1, *[0] * 5000), template(80, *[0] * 80)])
+def test_an_absurd_template_is_refused_before_the_library_reads_it(
+    tmp_path: Path, processor: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    several = {"type": "Sequence", "processors": [processor]}
+    paths = [changed(tmp_path, post_processor=processor), changed(tmp_path / "more", post_processor=several)]
+    monkeypatch.setattr(tokenizers, "Tokenizer", None)
+    for path in paths:
+        with pytest.raises(FileError, match="it puts more than 4,096 tokens around a text"):
+            load_tokenizer(path)
+
+
+def test_a_vocabulary_out_of_proportion_is_refused_before_it_is_parsed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = changed(tmp_path, more=["x" * 1000] * 2000)
+    monkeypatch.setattr(JsonSource, "parse", None)
+    with pytest.raises(FileError, match=r"has 2,.* bytes, far too many for a model with 280 embeddings"):
+        load_tokenizer(path, ModelTokens(280, None))
+    with pytest.raises(TypeError):  # it is parsed
+        load_tokenizer(path, ModelTokens(8000, None))

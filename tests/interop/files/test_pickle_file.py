@@ -205,6 +205,7 @@ BOMBS: dict[str, tuple[bytes, str]] = {
         b"\x80\x02](" + b"K\1" * 100_000 + b"eq\0](" + b"h\0" * 100_000 + b"e.",
         "describes more than 4,194,304 values",
     ),
+    "tuples in tuples": (b"\x80\x02)" + b"\x85" * 900_000 + b".", "makes more than 131,072 containers"),
     "long integer": (b"\x80\x02\x8b\0\0\x10\0" + b"\1" * MIB + b".", "has an integer of"),
 }
 

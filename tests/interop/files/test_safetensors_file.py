@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from normscope.errors import WeightsError
-from normscope.interop.files.safetensors_file import MAX_HEADER_BYTES, open_safetensors, open_sharded
+from normscope.interop.files.safetensors_file import MAX_HEADER_BYTES, MAX_TENSORS, open_safetensors, open_sharded
 from normscope.interop.files.tensor_file import TensorFile
 from normscope.storage.tensor_spec import TensorSpec
 from tests.interop.files.hostile import MIB, SPECIAL_FILES, refusal, safetensors_bytes, sparse
@@ -199,7 +199,16 @@ def test_a_header_that_lies_is_refused(tmp_path: Path, lie: str) -> None:
 def test_a_huge_header_is_refused_without_reading_it(tmp_path: Path) -> None:
     path = tmp_path / "a.safetensors"
     sparse(path, 2**40, safetensors_bytes(b"{", length=MAX_HEADER_BYTES + 1))
-    assert "the limit is 8,388,608" in refusal(open_safetensors, path, most_bytes=MIB)
+    assert "the limit is 2,097,152" in refusal(open_safetensors, path, most_bytes=MIB)
+
+
+def test_the_number_of_tensors_is_limited(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    for count in (MAX_TENSORS, MAX_TENSORS + 1):
+        path.write_bytes(safetensors_bytes({f"{i}": entry("U8", [0], [0, 0]) for i in range(count)}))
+        if count == MAX_TENSORS:
+            assert len(open_safetensors(path)) == count
+    assert "has 16,385 tensors, more than the limit of 16,384" in refusal(open_safetensors, path)
 
 
 def test_a_terabyte_of_zeros_is_not_a_header(tmp_path: Path) -> None:

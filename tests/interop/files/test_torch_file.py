@@ -228,6 +228,8 @@ ARCHIVES: dict[str, tuple[bytes, str]] = {
     "other disk": (patched(ENTRY_OF_DATA + 34, "<H", 1), "a part of a split archive"),
     "entry damaged": (patched(ENTRY_OF_DATA, "<B", 0), "its directory is damaged"),
     "fewer entries": (patched(END + 8, "<2H", 2, 2), "its directory lists 3 members instead of 2"),
+    "many members": (patched(END + 8, "<2H", 20_001, 20_001), "has 20,001 members, more than the limit of 20,000"),
+    "more entries": (patched(END + 8, "<2H", 1, 1), "its directory lists 2 members instead of 1"),
     "many disks": (patched(END + 4, "<H", 1), "a part of a split archive"),
     "directory too long": (patched(END + 12, "<I", 2**31), "does not end at"),
     "directory elsewhere": (patched(END + 16, "<I", 0), "does not end at"),

@@ -5,6 +5,7 @@ import itertools
 import math
 import re
 
+import msgspec
 import pytest
 
 from normscope.runs.events import CheckpointEvent, FinishedEvent, NoticeEvent, RunEvent, SampleEvent
@@ -81,6 +82,8 @@ def test_the_end_suggests_next_commands() -> None:
         "  sample   normscope sample runs/tale",
         "  report   runs/tale/report.html",
     ]
+    start = msgspec.structs.replace(started(), conversations=True)
+    assert said(start, FinishedEvent(300, "done", 75.0))[-2] == "  chat     normscope chat runs/tale"
     stopped = said(started(), FinishedEvent(120, "stopped", 75.0))[7:]
     assert stopped[0] == "stopped, everything saved: step 120 of 300 in 1 min 15 s"
     assert stopped[1] == "  resume   normscope resume runs/tale"
@@ -159,7 +162,7 @@ def test_the_suggested_command_can_be_found_by_the_shell(
 ) -> None:
     monkeypatch.setattr("sys.argv", [called, "train"])
     monkeypatch.setattr("shutil.which", lambda _: found)
-    assert dict(next_commands("runs/tale", FinishedEvent(9, "stopped", 1.0))) == {
+    assert dict(next_commands(started(), FinishedEvent(9, "stopped", 1.0))) == {
         "resume": f"{name} resume runs/tale",
         "sample": f"{name} sample runs/tale",
         "report": "runs/tale/report.html",

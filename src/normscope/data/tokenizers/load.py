@@ -11,12 +11,16 @@ from normscope.data.tokenizers.characters import AlphabetTokenizer, ByteTokenize
 from normscope.data.tokenizers.template_settings import read_template_settings
 from normscope.errors import ConfigError, FileError, NormscopeError
 from normscope.storage.files import open_regular, read_limited
-from normscope.storage.json_files import MAX_TOKENIZER_BYTES, JsonSource, reraise_as
+from normscope.storage.json_files import MAX_TOKENIZER_BYTES, MIB, JsonSource, reraise_as
 
 OWN_SETTINGS = "normscope"
 """The entry of ours in a tokenizer.json, which Hugging Face's library does not read."""
 _MAX_GROWTH = 1000
 """How many times longer the normalizers, or the decoders, may make a text; usually they keep its length."""
+_MAX_TEMPLATE = 4096
+"""Limit of the tokens that a post-processor puts around a text; models have one or two."""
+_SMALL_FILE, _BYTES_PER_TOKEN = MIB, 256
+"""Limits of a file by the size of the model's vocabulary: Gemma's tokenizer has 130 bytes per token."""
 _FIX = "name a file written by save() or by Hugging Face's tokenizers; if it is damaged, copy it again"
 
 
@@ -30,6 +34,11 @@ class ModelTokens(NamedTuple):
 
     vocab_size: int
     eos_token_id: int | None
+
+    @property
+    def largest_file(self) -> int:
+        """Limit of the bytes of its tokenizer."""
+        return min(_SMALL_FILE + self.vocab_size * _BYTES_PER_TOKEN, MAX_TOKENIZER_BYTES)
 
 
 def load_tokenizer(path: str | Path, model: ModelTokens | None = None) -> Tokenizer:
@@ -69,11 +78,18 @@ def parse_tokenizer(data: bytes, path: Path, eos: str | None = None, model: Mode
         eos: name of the end-of-text token, where another file says it.
         model: what is known of the model that it belongs to.
     """
+    if model is not None and len(data) > model.largest_file:
+        raise FileError(
+            f"{path} has {len(data):,} bytes, far too many for a model with {model.vocab_size:,} embeddings\n"
+            f"fix: use the tokenizer that the model was trained with"
+        )
     content = JsonSource(path, _FIX).parse(data, dict[str, Any], allow_any_text=True)
     if "model" not in content:
         return _own_tokenizer(path, content)
     if max(_growth(content.get("normalizer")), _growth(content.get("decoder"))) > _MAX_GROWTH:
         raise _not_a_tokenizer(path, f"its replacements make a text more than {_MAX_GROWTH:,} times longer")
+    if _template_size(content.get("post_processor")) > _MAX_TEMPLATE:
+        raise _not_a_tokenizer(path, f"it puts more than {_MAX_TEMPLATE:,} tokens around a text")
     text, is_complete = data.decode(), model is not None
     if (own := content.pop(OWN_SETTINGS, None)) is not None:
         eos, is_complete, text = own.get("eos_token") if isinstance(own, dict) else None, True, json.dumps(content)
@@ -96,6 +112,17 @@ def _growth(step: Any) -> int:
     steps = [*_list(step.get("normalizers")), *_list(step.get("decoders"))]
     texts = [text for name in ("content", "prepend") if isinstance(text := step.get(name), str)]
     return math.prod([*map(_growth, steps), *(max(1, len(text)) for text in texts)])
+
+
+def _template_size(step: Any) -> int:
+    """A bound on the tokens that a post-processor puts around a text."""
+    if not isinstance(step, dict):
+        return 0
+    special = step.get("special_tokens")
+    tokens = special.values() if isinstance(special, dict) else ()
+    longest = max((len(_list(one.get("ids"))) for one in tokens if isinstance(one, dict)), default=1)
+    pieces = len(_list(step.get("single"))) + len(_list(step.get("pair")))
+    return pieces * longest + sum(map(_template_size, _list(step.get("processors"))))
 
 
 def _remove_surplus(content: dict[str, Any], vocab_size: int) -> list[str]:

@@ -3,7 +3,6 @@
 Every count and length in the file is compared with what is left of it before anything is allocated.
 """
 
-import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,10 +20,12 @@ from normscope.storage.tensor_spec import TensorSpec
 
 MAX_METADATA_BYTES = 64 * MIB
 """Limit of everything before the data; a vocabulary of 256k tokens with merges has 12 MiB."""
-MAX_VALUES = 2**22
-"""Limit of values in the metadata; a vocabulary of 256k tokens with merges has a million."""
-MAX_TENSORS = 2**16
-_MAX_NESTING = 4
+MAX_VALUES = 2**21
+"""Limit of values in the metadata; a vocabulary of 256k tokens with merges has 1.3 million."""
+MAX_STRINGS = 2**20
+"""Limit of the strings among them, each of which is read by itself; such a vocabulary has 780,000."""
+MAX_TENSORS = 2**14
+"""Limit of tensors and of metadata keys: the largest models have 2,000 tensors, as experts are stored together."""
 _FIX = "download it again, or convert the model again with llama.cpp"
 _NUMBERS = {0: "u1", 1: "i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "?", 10: "<u8", 11: "<i8", 12: "<f8"}
 """numpy dtypes of the value types."""
@@ -93,7 +94,8 @@ class _Reader:
     def __init__(self, file: TensorFile) -> None:
         self._file = file
         self._buffer = bytearray()
-        self._values = 0
+        self._values = self._strings = 0
+        self._end = min(file.size, MAX_METADATA_BYTES)
         self.position = 0
 
     def problem(self, text: str) -> Exception:
@@ -109,22 +111,21 @@ class _Reader:
         return data
 
     def _fill(self, end: int) -> None:
-        if end > min(self._file.size, MAX_METADATA_BYTES):
+        if end > self._end:
             sizes = f"{end:,} bytes, the file has {self._file.size:,}, the limit is {MAX_METADATA_BYTES:,}"
             raise self.problem(f"its metadata would need at least {sizes}")
         missing = max(end - len(self._buffer), MIB)  # blocks, as most values have a few bytes
         self._buffer += self._file.read(len(self._buffer), min(missing, self._file.size - len(self._buffer)))
 
-    def number(self, form: str) -> int:
-        value: int
-        (value,) = struct.unpack(form, self.take(struct.calcsize(form)))
-        return value
+    def number(self, size: int) -> int:
+        """An unsigned integer of so many bytes."""
+        return int.from_bytes(self.take(size), "little")
 
     def count(self, what: str, smallest: int, limit: int = MAX_VALUES) -> int:
         """A number of things, each of which takes at least so many bytes."""
-        count = self.number("<Q")
-        left = min(self._file.size, MAX_METADATA_BYTES) - self.position
-        if count > min(limit, left // smallest):
+        count = self.number(8)
+        left = self._end - self.position
+        if count > limit or count * smallest > left:
             raise self.problem(f"it would have {count:,} {what}, with {left:,} bytes left and a limit of {limit:,}")
         return count
 
@@ -135,23 +136,26 @@ class _Reader:
         except UnicodeDecodeError:
             raise self.problem(f"the string {bytes(data)!r:.80} is not UTF-8") from None
 
-    def value(self, kind: int, nesting: int = 0) -> Any:
+    def value(self, kind: int) -> Any:
         if kind == _STRING:
             return self.text()
         if kind == _ARRAY:
-            return self._array(nesting + 1)
+            return self._array()
         return self._numbers(kind, 1)[0]
 
-    def _array(self, nesting: int) -> list[Any]:
-        kind = self.number("<I")
+    def _array(self) -> list[Any]:
+        kind = self.number(4)
+        if kind == _ARRAY:
+            raise self.problem("it has an array of arrays, which llama.cpp does not read either")
         size = np.dtype(_NUMBERS[kind]).itemsize if kind in _NUMBERS else 8
         count = self.count("elements in an array", size)
         self._values += count
-        if self._values > MAX_VALUES or nesting > _MAX_NESTING:
-            limits = f"{MAX_VALUES:,} values, or arrays nested more than {_MAX_NESTING} levels deep"
+        self._strings += count if kind == _STRING else 0
+        if self._values > MAX_VALUES or self._strings > MAX_STRINGS:
+            limits = f"{MAX_VALUES:,} values, or {MAX_STRINGS:,} strings in arrays"
             raise self.problem(f"its metadata has more than {limits}")
-        if kind in (_STRING, _ARRAY):
-            return [self.value(kind, nesting) for _ in range(count)]
+        if kind == _STRING:
+            return [self.text() for _ in range(count)]
         return self._numbers(kind, count)
 
     def _numbers(self, kind: int, count: int) -> list[Any]:
@@ -167,7 +171,7 @@ def _read_metadata(file: TensorFile, reader: _Reader) -> tuple[int, dict[str, An
     if file.size < 24 or file.read(0, 4) != b"GGUF":
         raise file.problem("is not a GGUF file")
     reader.take(4)
-    version = reader.number("<I")
+    version = reader.number(4)
     if version not in (2, 3):
         what = "is a big-endian file" if version > 2**16 else f"has version {version}"
         raise file.problem(f"{what}; GGUF versions 2 and 3 in little-endian order are supported")
@@ -177,7 +181,7 @@ def _read_metadata(file: TensorFile, reader: _Reader) -> tuple[int, dict[str, An
         key = reader.text()
         if key in metadata:
             raise reader.problem(f"its metadata has the key {key!a:.80} twice")
-        metadata[key] = reader.value(reader.number("<I"))
+        metadata[key] = reader.value(reader.number(4))
     return tensor_count, metadata
 
 
@@ -187,10 +191,10 @@ def _read_tensors(reader: _Reader, count: int) -> dict[str, _Stored]:
         name = reader.text()
         if name in stored:
             raise reader.problem(f"two tensors have the name {name!a:.80}")
-        dimensions = reader.number("<I")
+        dimensions = reader.number(4)
         if dimensions > 4:
             raise reader.problem(f"the tensor {name!a:.80} has {dimensions:,} dimensions")
-        shape = tuple(reader.number("<Q") for _ in range(dimensions))[::-1]  # the last one is contiguous, as in torch
+        shape = tuple(reader.number(8) for _ in range(dimensions))[::-1]  # the last one is contiguous, as in torch
         problem = shape_problem(shape)
         if problem is not None:
             raise reader.problem(f"the tensor {name!a:.80} has {problem}")
@@ -200,12 +204,12 @@ def _read_tensors(reader: _Reader, count: int) -> dict[str, _Stored]:
             blocks = f"{block_format.name} has blocks of {block_format.values}"
             raise reader.problem(f"the tensor {name!a:.80} has rows of {row:,} values, but {blocks}")
         nbytes = int(np.prod(shape, dtype=object)) // block_format.values * block_format.nbytes
-        stored[name] = _Stored(block_format, shape, reader.number("<Q"), nbytes)
+        stored[name] = _Stored(block_format, shape, reader.number(8), nbytes)
     return stored
 
 
 def _block_format(reader: _Reader, name: str) -> BlockFormat:
-    kind = reader.number("<I")
+    kind = reader.number(4)
     if kind not in BLOCK_FORMATS:
         known = ", ".join(sorted(one.name for one in BLOCK_FORMATS.values()))
         raise reader.problem(

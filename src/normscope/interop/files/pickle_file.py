@@ -22,8 +22,16 @@ MAX_BYTES = 32 * MIB
 """Size limit of a pickle; the data of tensors is not in it. A tokenizer with 200k tokens has 3 MiB."""
 MAX_INSTRUCTIONS = 2**20
 """Limit of instructions; a tokenizer with 200k tokens has 600k."""
+MAX_CONTAINERS = 2**17
+"""Limit of instructions that make a container, each of which costs ten times as much as a number. torch.save writes
+five tuples per tensor, and checkpoints have at most some thousands of tensors with the optimizer's state."""
 MAX_VALUES = 2**22
 """Limit of values in the result, where a container that is in several places counts each time."""
+_MAKES_CONTAINER = (
+    *("EMPTY_LIST", "EMPTY_DICT", "EMPTY_TUPLE", "EMPTY_SET", "LIST", "DICT", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"),
+    *("FROZENSET", "INST", "OBJ", "REDUCE", "NEWOBJ", "NEWOBJ_EX"),
+)
+_WALKED = (dict, list, tuple)
 _COST_OF_VALUE = 32
 """How many bytes of a text are as much work as a value in a container."""
 FIX = "if you trust the file, load it with the tool that wrote it, and save plain values or safetensors"
@@ -98,11 +106,15 @@ class PickleReader:
         return value
 
     def _run(self, data: bytes) -> Any:
+        containers = 0
         for count, (opcode, argument, _) in enumerate(pickletools.genops(data)):
             if count == MAX_INSTRUCTIONS:
                 raise ContentError(f"has more than {MAX_INSTRUCTIONS:,} instructions")
             if opcode.name == "STOP":
                 break
+            containers += opcode.name in _MAKES_CONTAINER
+            if containers > MAX_CONTAINERS:
+                raise ContentError(f"makes more than {MAX_CONTAINERS:,} containers")
             action = self._actions.get(opcode.name)
             if action is None:
                 raise ContentError(f"uses the unsupported instruction {opcode.name}")
@@ -282,7 +294,7 @@ def _check_structure(root: Any) -> None:
             pending.pop()
             continue
         children = value.values() if type(value) is dict else value if isinstance(value, list | tuple) else ()
-        inner = [child for child in children if isinstance(child, dict | list | tuple)]
+        inner = [child for child in children if isinstance(child, _WALKED)]
         unmeasured = [child for child in inner if id(child) not in measured]
         if unmeasured:
             if id(value) in entered:

@@ -24,8 +24,10 @@ from normscope.storage.tensor_spec import TensorSpec
 
 SINGLE_NAME = "model.safetensors"
 INDEX_NAME = "model.safetensors.index.json"
-MAX_HEADER_BYTES = 8 * MIB
-"""Limit of a header, which has about a hundred bytes per tensor."""
+MAX_HEADER_BYTES = 2 * MIB
+"""Limit of a header: about a hundred bytes for each of at most some thousands of tensors. Models with more are sharded,
+and the worst content takes a quarter of a second to parse."""
+MAX_TENSORS = 2**14
 MAX_INDEX_BYTES = 4 * MIB
 """Limit of an index, which has about a hundred bytes per tensor."""
 _FIX = "download it again, or save it again with save_pretrained or safetensors.torch.save_file"
@@ -158,6 +160,8 @@ def _read_header(file: TensorFile) -> tuple[dict[str, _Entry], int]:
     source = JsonSource(f"the header of {file.path}", file.fix, WeightsError)
     content = source.parse(file.read(8, length), dict[str, Any])
     source.convert(content.pop(_METADATA, {}), dict[str, str])
+    if len(content) > MAX_TENSORS:
+        raise file.problem(f"has {len(content):,} tensors, more than the limit of {MAX_TENSORS:,}")
     return source.convert(content, dict[str, _Entry]), 8 + length
 
 

@@ -6,13 +6,16 @@ directory must lie at the end of the file, and its members must be uncompressed,
 
 import struct
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from normscope.interop.files.tensor_file import TensorFile
 from normscope.storage.json_files import MIB
 
-MAX_DIRECTORY_BYTES = 16 * MIB
-"""Limit of the directory: about 100 bytes per tensor."""
+MAX_DIRECTORY_BYTES = 4 * MIB
+"""Limit of the directory, which has about 100 bytes per member."""
+MAX_MEMBERS = 20_000
+"""Limit of members, of which each tensor is one, and those of the optimizer's state are two more."""
 _END = struct.Struct("<4s4H2IH")
 _END_64 = struct.Struct("<4sQ2H2I4Q")
 _LOCATOR_64 = struct.Struct("<4sIQI")
@@ -47,7 +50,9 @@ def zip_members(file: TensorFile) -> dict[str, Member]:
     start, length, count = _locate(file)
     if length > MAX_DIRECTORY_BYTES:
         raise _problem(file, f"its directory has {length:,} bytes, more than the limit of {MAX_DIRECTORY_BYTES:,}")
-    entries = list(_entries(file, file.read(start, length)))
+    if count > MAX_MEMBERS:
+        raise _problem(file, f"it has {count:,} members, more than the limit of {MAX_MEMBERS:,}")
+    entries = list(islice(_entries(file, file.read(start, length)), count + 1))
     if len(entries) != count:
         raise _problem(file, f"its directory lists {len(entries)} members instead of {count}")
     members: dict[str, Member] = {}

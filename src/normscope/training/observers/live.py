@@ -131,7 +131,7 @@ def _rows(progress: RunProgress, columns: int) -> Iterator[tuple[str, Text]]:
     if progress.saved is not None:
         yield "saved", Text(f"step {progress.saved.step}")
     if end is not None and progress.start is not None:
-        for name, what in next_commands(progress.start.folder, end):
+        for name, what in next_commands(progress.start, end):
             yield name, Text(what, style="bold")
 
 

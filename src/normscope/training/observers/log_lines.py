@@ -94,7 +94,7 @@ class LogLines(Display):
         if progress.best is not None:
             self._print(f"  best {_validation(progress.best, progress.floor, mark_best=False)}")
         if progress.start is not None:
-            self._print(*(f"  {name:<9}{command}" for name, command in next_commands(progress.start.folder, event)))
+            self._print(*(f"  {name:<9}{command}" for name, command in next_commands(progress.start, event)))
 
 
 def choose_display(stream: TextIO) -> Observer:
@@ -114,15 +114,13 @@ def choose_display(stream: TextIO) -> Observer:
     return LiveDisplay(console) if can_draw else LogLines(stream)
 
 
-def next_commands(folder: str, event: FinishedEvent) -> list[tuple[str, str]]:
-    """Suggested next commands and files after the end of a run.
-
-    >>> next_commands("runs/tale", FinishedEvent(step=9, reason="done", seconds=1.0))
-    [('sample', 'normscope sample runs/tale'), ('report', 'runs/tale/report.html')]
-    """
-    path, normscope = shlex.quote(printable(folder)), command_name()
+def next_commands(start: StartedEvent, event: FinishedEvent) -> list[tuple[str, str]]:
+    """Suggested next commands and files after the end of a run."""
+    path, normscope = shlex.quote(printable(start.folder)), command_name()
     resume = [] if event.reason == "done" else [("resume", f"{normscope} resume {path}")]
-    return [*resume, ("sample", f"{normscope} sample {path}"), ("report", str(Path(printable(folder)) / "report.html"))]
+    use = "chat" if start.conversations else "sample"
+    report = str(Path(printable(start.folder)) / "report.html")
+    return [*resume, (use, f"{normscope} {use} {path}"), ("report", report)]
 
 
 def command_name() -> str:
