@@ -84,7 +84,7 @@ _OURS = _TIMED.format(
 from normscope.blocks.lora import add_lora
 import numba  # imported when the first kernel runs
 from normscope.interop.checkpoint import build_model
-from normscope.interop.huggingface import read_huggingface
+from normscope.interop.huggingface.read import read_huggingface
 from normscope.runtime.memory import keep_freed_memory
 from normscope.training.config import TrainConfig
 from normscope.training.trainer import Trainer

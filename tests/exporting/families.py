@@ -8,7 +8,7 @@ import torch
 
 from normscope.data.tokenizers.huggingface import HuggingFaceTokenizer
 from normscope.exporting.model_source import ModelSource
-from normscope.interop.huggingface import gpt_from_huggingface
+from normscope.interop.huggingface.read import gpt_from_huggingface
 from tests.exporting.library_tokenizers import LIBRARIES
 from tests.interop.checkpoints import LINEAR, L, S, made, stored
 

@@ -21,7 +21,7 @@ from normscope.errors import ConfigError, NormscopeError
 from normscope.exporting.export import FORMATS, Exported, export, export_source
 from normscope.exporting.model_source import ModelSource
 from normscope.interop.checkpoint import build_model
-from normscope.interop.nanochat import read_nanochat
+from normscope.interop.nano.nanochat import read_nanochat
 from normscope.models.gpt import GPT
 from tests.exporting.families import source_of
 from tests.exporting.models import small_source

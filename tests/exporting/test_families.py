@@ -12,8 +12,8 @@ from normscope.errors import ConfigError
 from normscope.exporting import html_support
 from normscope.exporting.export import export_source
 from normscope.exporting.model_source import ModelSource
-from normscope.interop.families import families
-from normscope.interop.huggingface import gpt_from_huggingface
+from normscope.interop.huggingface.families import families
+from normscope.interop.huggingface.read import gpt_from_huggingface
 from normscope.models.gpt import GPT
 from tests.exporting.families import source_of
 from tests.exporting.models import TEXT

@@ -21,8 +21,8 @@ from normscope.exporting.gguf.tokenizer import check_tokenizer
 from normscope.exporting.gguf.write import WEIGHTS
 from normscope.interop.checkpoint import build_model
 from normscope.interop.files.lazy_tensors import LazyTensors
-from normscope.interop.gguf import read_gguf
-from normscope.interop.huggingface import gpt_from_huggingface
+from normscope.interop.gguf.read import read_gguf
+from normscope.interop.huggingface.read import gpt_from_huggingface
 from normscope.models.gpt import GPTConfig
 from normscope.runs.import_model import import_model
 from tests.exporting.families import CONTEXT, FAMILIES, made_for, source_of

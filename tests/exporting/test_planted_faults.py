@@ -22,9 +22,9 @@ from normscope.exporting.onnx.attention import AttentionGraph
 from normscope.exporting.onnx.graph import Graph
 from normscope.exporting.plans import GGUF
 from normscope.exporting.safetensors_folder import write_shards
-from normscope.interop import weight_table
 from normscope.interop.checkpoint import model_from_weights
 from normscope.interop.files.lazy_tensors import LazyTensors
+from normscope.interop.huggingface import weight_table
 from tests.exporting.models import small_source
 from tests.exporting.test_formats import NEEDS
 

@@ -31,7 +31,7 @@ from normscope.interop.files.pickle_file import read_pickle
 from normscope.interop.files.safetensors_file import INDEX_NAME, open_safetensors, open_sharded
 from normscope.interop.files.tiktoken_pickle import read_tiktoken
 from normscope.interop.files.torch_file import read_torch_file
-from normscope.interop.gguf import read_gguf
+from normscope.interop.gguf.read import read_gguf
 from tests.fuzz.corruption import append, change_value, duplicate_part, flip_bit, truncate, zero_block
 from tests.fuzz.trial import ProcessResult, Trial
 

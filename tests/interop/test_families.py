@@ -12,10 +12,10 @@ from normscope.blocks.norm.norm_spec import NormSpec
 from normscope.blocks.residual import WIRINGS
 from normscope.blocks.rotary_scaling import RotaryScaling
 from normscope.errors import ConfigError, NormscopeError, WeightsError
-from normscope.interop import families as package
 from normscope.interop.config_differences import differing_fields
-from normscope.interop.families import families, family_of
-from normscope.interop.settings import HARMLESS
+from normscope.interop.huggingface import families as package
+from normscope.interop.huggingface.families import families, family_of
+from normscope.interop.huggingface.settings import HARMLESS
 from normscope.models.gpt import GPT, GPTConfig
 from normscope.models.presets import gpt2, llama, nanochat
 from tests.interop.checkpoints import FORMS

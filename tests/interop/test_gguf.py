@@ -10,7 +10,7 @@ from gguf import GGMLQuantizationType as QuantizationType
 
 from normscope.errors import WeightsError
 from normscope.interop.checkpoint import build_model
-from normscope.interop.gguf import read_gguf
+from normscope.interop.gguf.read import read_gguf
 from tests.interop import gguf_files
 from tests.interop.checkpoints import made
 from tests.interop.gguf_files import add_vocabulary, write_model

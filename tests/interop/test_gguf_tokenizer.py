@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from normscope.errors import WeightsError
-from normscope.interop.gguf_tokenizer import read_gguf_tokenizer
+from normscope.interop.gguf.tokenizer import read_gguf_tokenizer
 
 TEXT = "It's 1984, and the theme of the thesis isn't 12345 then; Straße naïve  tabs\tand\n\nlines 東京 😀 don't DON'T. "
 WORD = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+"

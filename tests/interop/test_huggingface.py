@@ -15,8 +15,8 @@ from transformers import AutoModelForCausalLM
 from normscope.generate.tokens import generate_tokens
 from normscope.interop.checkpoint import build_model
 from normscope.interop.config_differences import differing_fields
-from normscope.interop.families import families
-from normscope.interop.huggingface import gpt_from_huggingface, read_huggingface
+from normscope.interop.huggingface.families import families
+from normscope.interop.huggingface.read import gpt_from_huggingface, read_huggingface
 from normscope.models.gpt import GPT
 from normscope.storage.tensor_spec import TensorSpec
 from tests.interop.checkpoints import CONTEXT, FORMS, VOCABULARY, made, stored

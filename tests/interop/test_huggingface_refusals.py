@@ -14,7 +14,7 @@ from torch import Tensor
 
 from normscope.cli import main
 from normscope.errors import ArgumentTypeError, ConfigError, FileError, NormscopeError, WeightsError
-from normscope.interop.huggingface import gpt_from_huggingface, read_huggingface
+from normscope.interop.huggingface.read import gpt_from_huggingface, read_huggingface
 from tests.interop.checkpoints import made
 from tests.support import every_refusal
 

@@ -10,7 +10,7 @@ import torch
 
 from normscope.data.tokenizers import ByteTokenizer
 from normscope.exporting.safetensors_folder import write_shards
-from normscope.interop.families import families
+from normscope.interop.huggingface.families import families
 from normscope.models.gpt import GPT
 from normscope.models.presets import llama
 

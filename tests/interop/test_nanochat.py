@@ -11,7 +11,7 @@ from torch import Tensor
 
 from normscope.errors import FileError, WeightsError
 from normscope.interop.checkpoint import build_model
-from normscope.interop.nanochat import read_nanochat, reverse_rotation
+from normscope.interop.nano.nanochat import read_nanochat, reverse_rotation
 from normscope.models.presets import nanochat, nanochat_2026_07
 from tests.interop.karpathy_models import nanochat_logits, nanochat_weights, save_nanochat
 from tests.support import randn, random_tokens
@@ -156,6 +156,6 @@ def test_its_tokenizer_and_conversations(place: str, tmp_path: Path, monkeypatch
     assert found.tokenizer.vocab_size == 270
     assert found.tokenizer.eos_token_id == found.tokenizer.special_tokens["<|bos|>"] == 265
     save_tokenizer(tmp_path / place, 280)
-    monkeypatch.setattr("normscope.interop.tiktoken_bpe.tokenizer_from_ranks", None)  # which would take its time
+    monkeypatch.setattr("normscope.interop.nano.tiktoken_bpe.tokenizer_from_ranks", None)  # which would take its time
     with pytest.raises(WeightsError, match="has 280 tokens, but the model 270"):
         read_nanochat(path)

@@ -13,7 +13,7 @@ from normscope.data.tokenizers.huggingface import train_bpe
 from normscope.errors import ConfigError, FileError, NormscopeError, WeightsError
 from normscope.generate.text import generate_text
 from normscope.interop.checkpoint import build_model
-from normscope.interop.nanogpt import read_nanogpt
+from normscope.interop.nano.nanogpt import read_nanogpt
 from tests.interop.karpathy_models import nanogpt_logits, nanogpt_weights, save_nanogpt
 from tests.support import random_tokens
 

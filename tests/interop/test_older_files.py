@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from normscope.errors import WeightsError
-from normscope.interop.huggingface import gpt_from_huggingface
+from normscope.interop.huggingface.read import gpt_from_huggingface
 from tests.interop.checkpoints import CONTEXT, VOCABULARY, made, stored
 from tests.interop.test_huggingface import TOKENS, close
 

@@ -10,8 +10,8 @@ import tokenizers
 from normscope.data.tokenizers import Tokenizer
 from normscope.data.tokenizers.load import ModelTokens
 from normscope.errors import FileError
-from normscope.interop.huggingface import read_huggingface
-from normscope.interop.older_tokenizers import read_older_tokenizer
+from normscope.interop.huggingface.older_tokenizers import read_older_tokenizer
+from normscope.interop.huggingface.read import read_huggingface
 from tests.interop.checkpoints import made
 from tests.interop.test_gguf_tokenizer import TEXT, WORDS, byte_level, sentencepiece
 

@@ -11,7 +11,7 @@ from torch import nn
 from normscope.blocks.lora import add_lora, lora_layers
 from normscope.errors import NormscopeError
 from normscope.interop.checkpoint import build_model
-from normscope.interop.huggingface import read_huggingface
+from normscope.interop.huggingface.read import read_huggingface
 from normscope.interop.peft import _by_pattern, add_peft, read_adapters, write_peft
 from normscope.models.gpt import GPT
 from normscope.runs.read_source import read_source

@@ -12,8 +12,8 @@ from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
 
 from normscope.interop.checkpoint import build_model
-from normscope.interop.families import families
-from normscope.interop.huggingface import gpt_from_huggingface, read_huggingface
+from normscope.interop.huggingface.families import families
+from normscope.interop.huggingface.read import gpt_from_huggingface, read_huggingface
 from tests.interop.checkpoints import CONTEXT, LINEAR, LLAMA3, SIZES, L, S, made_of, stored
 from tests.support import random_tokens
 

@@ -12,7 +12,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 import normscope
 from normscope.data.prepare import prepare
 from normscope.data.tokenizers import load_tokenizer
-from normscope.interop.gguf_tokenizer import read_gguf_tokenizer
+from normscope.interop.gguf.tokenizer import read_gguf_tokenizer
 from tests.interop.test_gguf_tokenizer import byte_level, metadata_of
 
 transformers: Any = pytest.importorskip("transformers")

@@ -14,9 +14,9 @@ from normscope.data.tokenizers import ByteTokenizer
 from normscope.errors import WeightsError
 from normscope.interop.checkpoint import build_model
 from normscope.interop.config_differences import differing_fields
-from normscope.interop.families import families
-from normscope.interop.huggingface import gpt_from_huggingface, read_huggingface
-from normscope.interop.text_parts import text_model
+from normscope.interop.huggingface.families import families
+from normscope.interop.huggingface.read import gpt_from_huggingface, read_huggingface
+from normscope.interop.huggingface.text_parts import text_model
 from tests.interop.checkpoints import GEMMA, VOCABULARY, with_random_weights
 from tests.interop.test_huggingface import TOKENS, close
 

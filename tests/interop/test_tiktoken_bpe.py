@@ -9,7 +9,7 @@ import tiktoken
 
 from normscope.errors import NormscopeError
 from normscope.interop.files.tiktoken_pickle import TiktokenRanks
-from normscope.interop.tiktoken_bpe import merged, tokenizer_from_merges, tokenizer_from_ranks
+from normscope.interop.nano.tiktoken_bpe import merged, tokenizer_from_merges, tokenizer_from_ranks
 
 NANOCHAT = (
     r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,2}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"

@@ -26,8 +26,8 @@ from torch import Tensor, nn
 
 from normscope.blocks.rotary import Rotary
 from normscope.interop.checkpoint import ExternalCheckpoint, build_model
-from normscope.interop.nanochat import nanochat_weights, read_nanochat
-from normscope.interop.nanogpt import TABLE, read_nanogpt
+from normscope.interop.nano.nanochat import nanochat_weights, read_nanochat
+from normscope.interop.nano.nanogpt import TABLE, read_nanogpt
 from normscope.models.gpt import GPT, GPTConfig
 from tests.peers.checkouts import checked_out
 from tests.support import random_tokens

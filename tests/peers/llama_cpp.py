@@ -20,7 +20,7 @@ import torch
 from normscope.comparing.runtimes import RuntimeRefusalError
 from normscope.comparing.runtimes.llama_cpp import LlamaCppRuntime
 from normscope.interop.checkpoint import build_model
-from normscope.interop.gguf import read_gguf
+from normscope.interop.gguf.read import read_gguf
 from tests.interop.checkpoints import made
 from tests.interop.gguf_files import add_vocabulary
 from tests.interop.test_gguf import FORMS, TOKENS, logits_of

@@ -10,10 +10,10 @@ from normscope.errors import ConfigError
 from normscope.exporting.huggingface.write import check_huggingface, write_huggingface
 from normscope.exporting.model_source import ModelSource
 from normscope.interop.checkpoint import model_from_weights
-from normscope.interop.families import families
-from normscope.interop.family import Family
+from normscope.interop.huggingface.families import families
+from normscope.interop.huggingface.family import Family
+from normscope.interop.huggingface.text_parts import TEXT_PARTS
 from normscope.interop.peft import write_peft
-from normscope.interop.text_parts import TEXT_PARTS
 from normscope.models.gpt import GPT
 
 

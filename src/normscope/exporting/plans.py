@@ -23,7 +23,7 @@ from normscope.exporting.proof import ProofPlan
 from normscope.exporting.safetensors_folder import DTYPES, converted
 from normscope.generate.decoder import pack
 from normscope.interop.checkpoint import model_from_weights
-from normscope.interop.families import family_of
+from normscope.interop.huggingface.families import family_of
 from normscope.models.gpt import GPT
 
 _LLAMA_CPP_TOLERANCES = {"f32": 1e-3, "f16": 0.05, "q8_0": 0.5, "q4_0": 0.5}

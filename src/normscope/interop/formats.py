@@ -13,11 +13,11 @@ from typing import Any
 from normscope.errors import FileError
 from normscope.interop.checkpoint import ExternalCheckpoint
 from normscope.interop.exported_folder import read_exported_folder
-from normscope.interop.gguf import read_gguf
+from normscope.interop.gguf.read import read_gguf
 from normscope.interop.html_page import read_page
-from normscope.interop.huggingface import MAX_CONFIG_BYTES, read_huggingface
-from normscope.interop.nanochat import read_nanochat
-from normscope.interop.nanogpt import read_nanogpt
+from normscope.interop.huggingface.read import MAX_CONFIG_BYTES, read_huggingface
+from normscope.interop.nano.nanochat import read_nanochat
+from normscope.interop.nano.nanogpt import read_nanogpt
 from normscope.interop.peft import is_peft, read_peft
 from normscope.storage.files import open_regular
 from normscope.storage.json_files import read_json

@@ -18,12 +18,12 @@ from normscope.blocks.lora import LoRALinear, lora_layers
 from normscope.checks import as_path
 from normscope.errors import ConfigError, FileError, WeightsError
 from normscope.interop.checkpoint import ExternalCheckpoint
-from normscope.interop.families import families, family_of
-from normscope.interop.family import Family
 from normscope.interop.files.lazy_tensors import LazyTensors
 from normscope.interop.files.safetensors_file import open_safetensors, safetensors_bytes
-from normscope.interop.huggingface import MAX_CONFIG_BYTES, read_huggingface
-from normscope.interop.weight_table import FusedLinear
+from normscope.interop.huggingface.families import families, family_of
+from normscope.interop.huggingface.family import Family
+from normscope.interop.huggingface.read import MAX_CONFIG_BYTES, read_huggingface
+from normscope.interop.huggingface.weight_table import FusedLinear
 from normscope.models.gpt import GPT, GPTConfig
 from normscope.storage.files import make_folder
 from normscope.storage.json_files import read_json, to_json_bytes

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from normscope.errors import ConfigError
 from normscope.interop.config_differences import differing_fields
-from normscope.interop.families import families
 from normscope.interop.files.lazy_tensors import LazyTensors
-from normscope.interop.gguf_architectures import ARCHITECTURES, SINKS, SWITCHED_OFF
+from normscope.interop.gguf.architectures import ARCHITECTURES, SINKS, SWITCHED_OFF
+from normscope.interop.huggingface.families import families
 from normscope.models.gpt import GPTConfig
 from normscope.storage.tensor_spec import TensorSpec
 

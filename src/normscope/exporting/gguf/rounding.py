@@ -12,7 +12,7 @@ from normscope.exporting.gguf.architectures import architecture_of, llama_cpp_co
 from normscope.exporting.gguf.write import import_gguf, tensor_kind
 from normscope.interop.checkpoint import model_from_weights
 from normscope.interop.files.lazy_tensors import LazyTensors
-from normscope.interop.gguf_architectures import ARCHITECTURES
+from normscope.interop.gguf.architectures import ARCHITECTURES
 from normscope.models.gpt import GPT
 
 _TABLE_END = 10.0

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from normscope.comparing.tokenizers import StringClass, compare_tokenizers
 from normscope.data.tokenizers import Tokenizer
-from normscope.interop.gguf_tokenizer import SPACE, read_gguf_tokenizer
+from normscope.interop.gguf.tokenizer import SPACE, read_gguf_tokenizer
 
 _REPLACE = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
 _NEVER_SPLITS = {"type": "Split", "pattern": {"String": " "}}

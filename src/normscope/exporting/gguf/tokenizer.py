@@ -22,7 +22,7 @@ from normscope.data.tokenizers.huggingface import bytes_to_unicode
 from normscope.errors import ConfigError
 from normscope.exporting.gguf import sentencepiece
 from normscope.exporting.library_tokenizer import OWN_CHARACTERS, eos_of, library_json
-from normscope.interop.gguf_tokenizer import (
+from normscope.interop.gguf.tokenizer import (
     BYTE,
     CONTROL,
     GPT_2,

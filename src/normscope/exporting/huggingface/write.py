@@ -8,8 +8,8 @@ from normscope.exporting.huggingface.model_card import model_card
 from normscope.exporting.library_tokenizer import eos_name, eos_of, library_json
 from normscope.exporting.model_source import ModelSource
 from normscope.exporting.safetensors_folder import converted, write_shards
-from normscope.interop.families import family_of
-from normscope.interop.family import Family
+from normscope.interop.huggingface.families import family_of
+from normscope.interop.huggingface.family import Family
 
 
 def check_huggingface(source: ModelSource) -> None:

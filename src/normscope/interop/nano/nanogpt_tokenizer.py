@@ -63,7 +63,7 @@ def _characters(path: Path) -> Tokenizer:
 
 
 def _byte_pairs(vocabulary: Path, merges: Path) -> Tokenizer:
-    from normscope.interop.tiktoken_bpe import tokenizer_from_merges  # imports tokenizers
+    from normscope.interop.nano.tiktoken_bpe import tokenizer_from_merges  # imports tokenizers
 
     ids = read_json(vocabulary, dict[str, int], fix=_FIX)
     with open_regular(merges) as file:

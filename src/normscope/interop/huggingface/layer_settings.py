@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from normscope.errors import WeightsError
-from normscope.interop.settings import Setting, Settings, value
+from normscope.interop.huggingface.settings import Setting, Settings, value
 from normscope.models.gpt import GPTConfig
 
 _LAYER_TYPES = {"sliding_attention": "S", "full_attention": "L"}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from normscope.interop.gguf_settings import (
+from normscope.interop.gguf.settings import (
     LISTED_LAYERS,
     PARALLEL_BRANCHES,
     UNUSED_WINDOW,
@@ -18,7 +18,7 @@ from normscope.interop.gguf_settings import (
     gemma_layers,
     rotated_part,
 )
-from normscope.interop.weight_table import Source, WeightTable
+from normscope.interop.huggingface.weight_table import Source, WeightTable
 from normscope.models.gpt import GPTConfig
 
 Limits = Mapping[str, Callable[[GPTConfig], bool]]

@@ -1,13 +1,13 @@
 """Gemma 3, its text model: QK-norm, and a sliding window with its own rotary base in five of six layers."""
 
 from normscope.errors import WeightsError
-from normscope.interop.families import _gemma_like as gemma
-from normscope.interop.families import _llama_like as like
-from normscope.interop.family import Family
-from normscope.interop.layer_settings import window_by_layer
-from normscope.interop.rotary_settings import rotary
-from normscope.interop.settings import Settings, capped, norm, value
-from normscope.interop.weight_table import WeightTable
+from normscope.interop.huggingface.families import _gemma_like as gemma
+from normscope.interop.huggingface.families import _llama_like as like
+from normscope.interop.huggingface.family import Family
+from normscope.interop.huggingface.layer_settings import window_by_layer
+from normscope.interop.huggingface.rotary_settings import rotary
+from normscope.interop.huggingface.settings import Settings, capped, norm, value
+from normscope.interop.huggingface.weight_table import WeightTable
 
 
 def _pattern(settings: Settings, depth: int) -> str:

@@ -23,8 +23,8 @@ from normscope.errors import FileError, NormscopeError, WeightsError
 from normscope.interop.checkpoint import ExternalCheckpoint
 from normscope.interop.files.lazy_tensors import LazyTensors
 from normscope.interop.files.torch_file import is_state_dict, read_torch_file, without_wrappers
-from normscope.interop.nanochat_tokenizer import CHAT_TEMPLATE, find_tokenizer
-from normscope.interop.weight_table import parameter_shapes
+from normscope.interop.huggingface.weight_table import parameter_shapes
+from normscope.interop.nano.nanochat_tokenizer import CHAT_TEMPLATE, find_tokenizer
 from normscope.models.gpt import GPTConfig
 from normscope.models.presets import nanochat, nanochat_2026_07, nanochat_windows
 from normscope.storage.json_files import read_json

@@ -3,13 +3,13 @@
 from typing import Any
 
 from normscope.errors import WeightsError
-from normscope.interop.families import _llama_like as like
-from normscope.interop.families.llama import LAYERS
-from normscope.interop.family import Family
-from normscope.interop.layer_settings import layer_count, shortest, window_by_layer
-from normscope.interop.rotary_settings import rotary
-from normscope.interop.settings import Setting, Settings, biases, norm, value
-from normscope.interop.weight_table import WeightTable
+from normscope.interop.huggingface.families import _llama_like as like
+from normscope.interop.huggingface.families.llama import LAYERS
+from normscope.interop.huggingface.family import Family
+from normscope.interop.huggingface.layer_settings import layer_count, shortest, window_by_layer
+from normscope.interop.huggingface.rotary_settings import rotary
+from normscope.interop.huggingface.settings import Setting, Settings, biases, norm, value
+from normscope.interop.huggingface.weight_table import WeightTable
 from normscope.models.gpt import GPTConfig
 
 

@@ -8,8 +8,8 @@ from normscope.checks import as_path
 from normscope.errors import FileError, NormscopeError, WeightsError
 from normscope.interop.checkpoint import ExternalCheckpoint
 from normscope.interop.files.torch_file import is_state_dict, read_torch_file, without_wrappers
-from normscope.interop.nanogpt_tokenizer import find_tokenizer
-from normscope.interop.weight_table import Source, WeightTable
+from normscope.interop.huggingface.weight_table import Source, WeightTable
+from normscope.interop.nano.nanogpt_tokenizer import find_tokenizer
 from normscope.models.gpt import GPTConfig
 from normscope.models.presets import gpt2
 

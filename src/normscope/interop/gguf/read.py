@@ -13,12 +13,12 @@ from normscope.blocks.rotary_scaling import RotaryScaling
 from normscope.checks import short_repr
 from normscope.errors import NormscopeError, WeightsError
 from normscope.interop.checkpoint import ExternalCheckpoint
-from normscope.interop.families import families
 from normscope.interop.files.gguf_file import GGUFFile, open_gguf
 from normscope.interop.files.lazy_tensors import LazyTensors
-from normscope.interop.gguf_architectures import ARCHITECTURES, SINKS, SWITCHED_OFF, Architecture
-from normscope.interop.gguf_settings import Metadata, head_dim
-from normscope.interop.gguf_tokenizer import read_gguf_tokenizer
+from normscope.interop.gguf.architectures import ARCHITECTURES, SINKS, SWITCHED_OFF, Architecture
+from normscope.interop.gguf.settings import Metadata, head_dim
+from normscope.interop.gguf.tokenizer import read_gguf_tokenizer
+from normscope.interop.huggingface.families import families
 from normscope.models.gpt import GPTConfig
 
 _FIX = "convert the model from its Hugging Face folder, or load that folder"

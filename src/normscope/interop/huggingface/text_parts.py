@@ -12,7 +12,7 @@ from torch import Tensor
 
 from normscope.errors import WeightsError
 from normscope.interop.files.lazy_tensors import LazyTensors, tensor_specs
-from normscope.interop.settings import Settings
+from normscope.interop.huggingface.settings import Settings
 
 _SHARED = ("eos_token_id", "tie_word_embeddings", "quantization_config")
 """Settings of the whole model that are those of its text part."""

@@ -1,4 +1,4 @@
-"""Read Hugging Face checkpoints. `normscope.interop.families` has one file per family.
+"""Read Hugging Face checkpoints. `normscope.interop.huggingface.families` has one file per family.
 
 Reads only JSON and safetensors; transformers is not required.
 """
@@ -13,12 +13,12 @@ from normscope.checks import as_path, is_integer
 from normscope.data.tokenizers.load import ModelTokens, load_tokenizer
 from normscope.errors import FileError, WeightsError
 from normscope.interop.checkpoint import ExternalCheckpoint, check_tables, model_from_weights
-from normscope.interop.families import families
-from normscope.interop.family import Family
 from normscope.interop.files.safetensors_file import open_sharded
-from normscope.interop.older_tokenizers import read_older_tokenizer
-from normscope.interop.settings import Settings
-from normscope.interop.text_parts import TEXT_PARTS, text_model
+from normscope.interop.huggingface.families import families
+from normscope.interop.huggingface.family import Family
+from normscope.interop.huggingface.older_tokenizers import read_older_tokenizer
+from normscope.interop.huggingface.settings import Settings
+from normscope.interop.huggingface.text_parts import TEXT_PARTS, text_model
 from normscope.models.gpt import GPT
 from normscope.storage.json_files import MIB, read_json
 

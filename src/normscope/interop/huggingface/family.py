@@ -11,8 +11,8 @@ from torch import Tensor
 
 from normscope.errors import WeightsError
 from normscope.interop.files.lazy_tensors import LazyTensors
-from normscope.interop.settings import HARMLESS, Setting, Settings
-from normscope.interop.weight_table import WeightTable
+from normscope.interop.huggingface.settings import HARMLESS, Setting, Settings
+from normscope.interop.huggingface.weight_table import WeightTable
 from normscope.models.gpt import GPTConfig
 
 

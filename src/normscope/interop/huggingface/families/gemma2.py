@@ -1,12 +1,12 @@
 """Gemma 2: soft caps, and a sliding window in every other layer."""
 
-from normscope.interop.families import _gemma_like as gemma
-from normscope.interop.families import _llama_like as like
-from normscope.interop.family import Family
-from normscope.interop.layer_settings import window_by_layer
-from normscope.interop.rotary_settings import rotary
-from normscope.interop.settings import capped, norm
-from normscope.interop.weight_table import WeightTable
+from normscope.interop.huggingface.families import _gemma_like as gemma
+from normscope.interop.huggingface.families import _llama_like as like
+from normscope.interop.huggingface.family import Family
+from normscope.interop.huggingface.layer_settings import window_by_layer
+from normscope.interop.huggingface.rotary_settings import rotary
+from normscope.interop.huggingface.settings import capped, norm
+from normscope.interop.huggingface.weight_table import WeightTable
 
 FAMILY = Family(
     model_type="gemma2",

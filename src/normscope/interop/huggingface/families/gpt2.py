@@ -1,9 +1,9 @@
 """GPT-2."""
 
 from normscope.blocks.norm import NormSpec
-from normscope.interop.family import Family
-from normscope.interop.settings import choice, norm, same
-from normscope.interop.weight_table import Source, WeightTable
+from normscope.interop.huggingface.family import Family
+from normscope.interop.huggingface.settings import choice, norm, same
+from normscope.interop.huggingface.weight_table import Source, WeightTable
 
 _ACTIVATIONS = {
     "gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh", "gelu_fast": "gelu-tanh", "gelu": "gelu",

@@ -33,7 +33,7 @@ def find_tokenizer(folder: Path, vocab_size: int) -> tuple[Tokenizer | None, tup
     path = next((place for place in places if place.is_file()), None)
     if path is None:
         return None, (f"no tokenizer found: copy nanochat's tokenizer.pkl to {folder}",)
-    from normscope.interop.tiktoken_bpe import tokenizer_from_ranks  # imports tokenizers
+    from normscope.interop.nano.tiktoken_bpe import tokenizer_from_ranks  # imports tokenizers
 
     ranks = read_tiktoken(path)
     size = max([*ranks.ranks.values(), *ranks.special_tokens.values()]) + 1

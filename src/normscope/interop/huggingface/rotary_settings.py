@@ -11,7 +11,7 @@ from typing import Any
 from normscope.blocks.rotary_scaling import RotaryScaling
 from normscope.checks import is_integer, is_number
 from normscope.errors import WeightsError
-from normscope.interop.settings import Setting, Settings, value
+from normscope.interop.huggingface.settings import Setting, Settings, value
 from normscope.models.gpt import GPTConfig
 
 _THEIRS = {

@@ -1,10 +1,10 @@
 """GPT-NeoX and Pythia: two parallel branches, rotary embeddings of a part of each head."""
 
 from normscope.blocks.norm import NormSpec
-from normscope.interop.family import Family
-from normscope.interop.rotary_settings import rotary
-from normscope.interop.settings import choice, norm, same
-from normscope.interop.weight_table import Source, WeightTable
+from normscope.interop.huggingface.family import Family
+from normscope.interop.huggingface.rotary_settings import rotary
+from normscope.interop.huggingface.settings import choice, norm, same
+from normscope.interop.huggingface.weight_table import Source, WeightTable
 
 _QKV = Source("gpt_neox.layers.{i}.attention.query_key_value", fused="heads")
 LAYERS: dict[str, str | Source] = {

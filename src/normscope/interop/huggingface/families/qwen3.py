@@ -1,12 +1,12 @@
 """Qwen3: QK-norm with a gain for each feature of a head."""
 
-from normscope.interop.families import _llama_like as like
-from normscope.interop.families.llama import LAYERS
-from normscope.interop.families.qwen2 import WINDOW
-from normscope.interop.family import Family
-from normscope.interop.rotary_settings import rotary
-from normscope.interop.settings import choice, norm, same
-from normscope.interop.weight_table import WeightTable
+from normscope.interop.huggingface.families import _llama_like as like
+from normscope.interop.huggingface.families.llama import LAYERS
+from normscope.interop.huggingface.families.qwen2 import WINDOW
+from normscope.interop.huggingface.family import Family
+from normscope.interop.huggingface.rotary_settings import rotary
+from normscope.interop.huggingface.settings import choice, norm, same
+from normscope.interop.huggingface.weight_table import WeightTable
 
 FAMILY = Family(
     model_type="qwen3",

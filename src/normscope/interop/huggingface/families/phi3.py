@@ -1,11 +1,11 @@
 """Phi-3: Llama with fused projections and a sliding window."""
 
-from normscope.interop.families import _llama_like as like
-from normscope.interop.family import Family
-from normscope.interop.layer_settings import window_everywhere
-from normscope.interop.rotary_settings import rotary
-from normscope.interop.settings import norm
-from normscope.interop.weight_table import Source, WeightTable
+from normscope.interop.huggingface.families import _llama_like as like
+from normscope.interop.huggingface.family import Family
+from normscope.interop.huggingface.layer_settings import window_everywhere
+from normscope.interop.huggingface.rotary_settings import rotary
+from normscope.interop.huggingface.settings import norm
+from normscope.interop.huggingface.weight_table import Source, WeightTable
 
 _QKV = Source("model.layers.{i}.self_attn.qkv_proj", fused="rows")
 _GATE_UP = Source("model.layers.{i}.mlp.gate_up_proj", fused="rows")

@@ -12,7 +12,7 @@ from normscope.data.tokenizers.huggingface import HuggingFaceTokenizer
 from normscope.data.tokenizers.load import ModelTokens
 from normscope.data.tokenizers.template_settings import TemplateSettings, read_template_settings
 from normscope.errors import FileError, NormscopeError
-from normscope.interop.gguf_tokenizer import read_gguf_tokenizer
+from normscope.interop.gguf.tokenizer import read_gguf_tokenizer
 from normscope.storage.files import open_regular, read_limited
 from normscope.storage.json_files import read_json
 

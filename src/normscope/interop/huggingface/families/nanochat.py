@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from normscope.blocks.norm import NormSpec
-from normscope.interop.families import _llama_like as like
-from normscope.interop.family import Family
-from normscope.interop.rotary_settings import rotary
-from normscope.interop.settings import Setting, Settings, capped, value
-from normscope.interop.weight_table import Source, WeightTable
+from normscope.interop.huggingface.families import _llama_like as like
+from normscope.interop.huggingface.family import Family
+from normscope.interop.huggingface.rotary_settings import rotary
+from normscope.interop.huggingface.settings import Setting, Settings, capped, value
+from normscope.interop.huggingface.weight_table import Source, WeightTable
 from normscope.models.gpt import GPTConfig
 
 _FLOAT32_EPS = 2.0**-23

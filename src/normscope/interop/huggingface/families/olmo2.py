@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from normscope.interop.families import _llama_like as like
-from normscope.interop.family import Family
-from normscope.interop.rotary_settings import rotary
-from normscope.interop.settings import choice, norm
-from normscope.interop.weight_table import WeightTable
+from normscope.interop.huggingface.families import _llama_like as like
+from normscope.interop.huggingface.family import Family
+from normscope.interop.huggingface.rotary_settings import rotary
+from normscope.interop.huggingface.settings import choice, norm
+from normscope.interop.huggingface.weight_table import WeightTable
 
 LAYERS = {
     **like.OUTSIDE, **like.ATTENTION, **like.MLP, **like.QK_NORMS,

@@ -6,7 +6,7 @@ from functools import cache
 
 from normscope.errors import ConfigError
 from normscope.interop.config_differences import differing_fields
-from normscope.interop.family import Family
+from normscope.interop.huggingface.family import Family
 from normscope.models.gpt import GPTConfig
 
 

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from normscope.interop.families import _llama_like as like
-from normscope.interop.settings import Setting, Settings, choice, same, value
-from normscope.interop.weight_table import Source
+from normscope.interop.huggingface.families import _llama_like as like
+from normscope.interop.huggingface.settings import Setting, Settings, choice, same, value
+from normscope.interop.huggingface.weight_table import Source
 from normscope.models.gpt import GPTConfig
 
 LAYERS: dict[str, str | Source] = {

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from normscope.blocks.norm import NormSpec
-from normscope.interop.settings import Setting, choice, same
-from normscope.interop.weight_table import Source
+from normscope.interop.huggingface.settings import Setting, choice, same
+from normscope.interop.huggingface.weight_table import Source
 
 ACTIVATIONS = {"silu": "swiglu", "swish": "swiglu", "gelu": "geglu", "gelu_pytorch_tanh": "geglu-tanh", "relu": "reglu"}
 

@@ -1,0 +1,1 @@
+"""Checkpoints of nanoGPT and nanochat."""
