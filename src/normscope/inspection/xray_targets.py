@@ -71,7 +71,7 @@ def from_run(folder: Path, checkpoint: str | int, seed: int = 0) -> XrayTarget:
     model, done = run.load_trained_model(checkpoint)
     corpus, train = run.corpus(verify=["validation"]), run.config.train
     optimizer = OptimizerGroup(model, train)
-    expected = tensor_specs(optimizer.expected_tensors() if done else {})
+    expected = optimizer.expected_tensors() if done else {}
     optimizer.load(run.checkpoints.open(done).tensors("optimizer", expected))
     several = list(islice(validation_batches(corpus, model.config.context, BATCH_SIZE), 64))
 

@@ -238,7 +238,8 @@ class ChecksummedFolder:
                 more = f", and {len(problems) - 4} more" if len(problems) > 4 else ""
                 found = f"does not match this run: {', '.join(problems[:4])}{more}"
                 raise self.source(parts[0] if len(parts) == 1 else f"{group}-*{_SUFFIX}").problem(found)
-            wanted = owners if only is None else owners.keys() & only
+            # In the order of the file: a set has another one in every process, and ranks have to agree on it.
+            wanted = [tensor for tensor in owners if only is None or tensor in only]
             return {tensor: opened[owners[tensor]].get_tensor(tensor) for tensor in wanted}
 
     @contextmanager

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from tests.pairs import chiefly
 from tests.training.ranks.processes import on_ranks
-from tests.training.ranks.updates import update, update_all
+from tests.training.ranks.updates import state_loaded_in_any_order, update, update_all
 
 
 @pytest.mark.parametrize("size", chiefly([3], [2, 4, 7]))
@@ -37,3 +37,9 @@ def test_updates_are_those_of_one_process_to_the_bit(size: int) -> None:
 
 def is_matrix_of_a_block(name: str, weight: Tensor) -> bool:
     return name.startswith("blocks.") and weight.dim() == 2
+
+
+def test_a_sharded_state_is_gathered_in_one_order_on_all_ranks() -> None:
+    for saved, again in on_ranks(2, state_loaded_in_any_order):
+        assert saved.keys() == again.keys()
+        assert [name for name, tensor in saved.items() if not torch.equal(tensor, again[name])] == []

@@ -3,6 +3,7 @@
 from typing import Any, cast
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from normscope.models.gpt import GPT
@@ -19,6 +20,12 @@ STEPS = 3
 
 def update(ranks: Ranks = ALONE, optimizer: str = "muon", parallel: str = "ddp") -> tuple[dict[str, Tensor], int]:
     """The weights after a few steps, and the bytes of optimizer state on this rank."""
+    model, group = stepped_group(ranks, optimizer, parallel)
+    weights = {name: whole(weight.detach()).clone() for name, weight in model.named_parameters()}
+    return weights, sum(tensor.nbytes for inner in group._optimizers for tensor in states(inner))
+
+
+def stepped_group(ranks: Ranks, optimizer: str, parallel: str) -> tuple[GPT, OptimizerGroup]:
     model = GPT(llama(vocab_size=29, context=8, depth=3, width=20, heads=2))
     scramble(model)
     settings: dict[str, Any] = {"optimizer": optimizer, "parallel": parallel}
@@ -30,8 +37,22 @@ def update(ranks: Ranks = ALONE, optimizer: str = "muon", parallel: str = "ddp")
         for i, weight in enumerate(model.parameters()):
             weight.grad = like(randn(*weight.shape, seed=100 * step + i, dtype=torch.float32), weight)
         group.step((step + 1) / STEPS)
-    weights = {name: whole(weight.detach()).clone() for name, weight in model.named_parameters()}
-    return weights, sum(tensor.nbytes for inner in group._optimizers for tensor in states(inner))
+    return model, group
+
+
+def state_loaded_in_any_order(ranks: Ranks) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """What a rank saves of a sharded model's optimizer, and what it saves again after loading it.
+
+    Each rank loads the tensors in an order of its own.
+    """
+    group = stepped_group(ranks, "adamw", "fsdp")[1]
+    saved = group.tensors()
+    collected: list[dict[str, Tensor]] = [{} for _ in range(ranks.size)]
+    dist.all_gather_object(collected, saved)
+    everything = {name: tensor for part in collected for name, tensor in part.items()}
+    names = sorted(everything, reverse=ranks.rank % 2 == 1)
+    group.load({name: everything[name] for name in names})
+    return saved, group.tensors()
 
 
 def states(optimizer: torch.optim.Optimizer) -> list[Tensor]:

@@ -112,7 +112,7 @@ class ShardedOptimizerGroup(OptimizerGroup):
             for key, value in self._muon.state.get(weight, {}).items()
         }
         for name, rows in self._rows.items():
-            for key, value in self._adamw_state(rows).items():
+            for key, value in sorted(self._adamw_state(rows).items()):  # in one order on all ranks
                 gathered = value if key == _SCALAR_STATE else whole(_sharded_like(value, self._names[name]))
                 if self._is_own(name):
                     state[f"{name}:{key}"] = gathered
