@@ -1,0 +1,73 @@
+"""Bytes that a forward pass keeps for the backward pass, counted on fake tensors: the model runs, without its numbers."""
+
+from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch._subclasses import FakeTensorMode
+
+from normscope.models.gpt import GPTConfig
+from normscope.ops.kernel_mode import use_kernels
+from normscope.ops.linear_cross_entropy import is_worthwhile
+from normscope.runs.initial_weights import empty_model, set_trainable
+from normscope.training.config import TrainConfig
+
+Kernels = Literal["fused", "torch"]
+"""The kernels of a CPU, or PyTorch's own operators, which GPUs use."""
+
+
+@lru_cache(maxsize=256)
+def activation_bytes(config: GPTConfig, train: TrainConfig, windows: int, kernels: Kernels = "torch") -> int:
+    """Bytes that the forward pass of `windows` full windows keeps, without the parameters.
+
+    With bfloat16 they contain copies of the weights in that dtype, which do not depend on the windows; so does the
+    gradient of the head if the logits are computed in chunks.
+
+    >>> from normscope.models.presets import gpt2
+    >>> config, train = gpt2(depth=2, width=64, heads=2, context=32, vocab_size=100), TrainConfig(steps=1, batch=1)
+    >>> one, two, three = (activation_bytes(config, train, windows) for windows in (1, 2, 3))
+    >>> three - two == two - one > 0
+    True
+    """
+    is_half = train.precision != "float32"
+    autocast: AbstractContextManager[object] = torch.autocast("cpu", torch.bfloat16) if is_half else nullcontext()
+    choice: AbstractContextManager[object] = use_kernels("torch") if kernels == "torch" else nullcontext()
+    model = empty_model(config)
+    set_trainable(model, train)
+    with FakeTensorMode(allow_non_fake_inputs=True), choice:
+        model.to_empty(device="cpu").train()
+        kept = _KeptBytes([*model.parameters(), *model.buffers()])
+        tokens = torch.zeros(windows, config.context, dtype=torch.long)
+        with autocast, torch.autograd.graph.saved_tensors_hooks(kept.note, lambda tensor: tensor):
+            weight = model.embedding.weight if model.head is None else model.head.weight
+            if not is_worthwhile(tokens[..., None], weight):
+                model.loss(tokens, tokens)
+                if kernels == "fused" and config.logit_cap is not None:  # which the operator for fake tensors drops
+                    kept.note(torch.empty(*tokens.shape, config.vocab_size))
+                return kept.total
+            *_, stream = model.residual_streams(tokens)
+            x = model.head_input(stream)
+            kept.note(torch.empty_like(x))  # its gradient, computed with the loss
+            if weight.requires_grad:
+                kept.note(torch.empty_like(weight))
+    return kept.total
+
+
+class _KeptBytes:
+    """Adds up the sizes of storages, each once and without those that exist anyway."""
+
+    def __init__(self, existing: list[Tensor]) -> None:
+        self._existing = {tensor.untyped_storage()._cdata for tensor in existing}
+        self._tensors: dict[int, Tensor] = {}  # kept alive, so that no other tensor gets their address
+
+    def note(self, tensor: Tensor) -> Tensor:
+        address = tensor.untyped_storage()._cdata
+        if address not in self._existing:
+            self._tensors[address] = tensor
+        return tensor
+
+    @property
+    def total(self) -> int:
+        return sum(tensor.untyped_storage().nbytes() for tensor in self._tensors.values())
