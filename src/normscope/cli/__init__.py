@@ -12,6 +12,7 @@ import importlib
 import re
 import signal
 import sys
+import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
@@ -49,8 +50,8 @@ COMMANDS = {
 ALIASES = {"-n": "samples", "--tokens": "max_new_tokens"}
 """Options whose name differs from the setting's."""
 
-EXIT_USAGE, EXIT_IO_ERROR, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 2, 74, 130, 141
-"""Exit codes: usage error, EX_IOERR of sysexits.h, and 128 + the signal number for SIGINT and SIGPIPE."""
+EXIT_BUG, EXIT_USAGE, EXIT_IO_ERROR, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 1, 2, 74, 130, 141
+"""Exit codes: a traceback, usage error, EX_IOERR of sysexits.h, and 128 + the signal number for SIGINT and SIGPIPE."""
 
 
 def program() -> NoReturn:
@@ -61,10 +62,16 @@ def program() -> NoReturn:
         with suppress(ImportError):  # `main` reports it
             importlib.import_module(COMMANDS[command][0])
     _on_interrupt(signal.default_int_handler)
+    torchrun.stop_with_launcher()
     try:
         code = main()
     except KeyboardInterrupt:  # a second Ctrl-C, while the first is being handled
         code = EXIT_INTERRUPTED
+    except Exception:
+        if not torchrun.is_launched():
+            raise
+        print(f"{torchrun.rank_label()}{traceback.format_exc()}", file=sys.stderr)
+        code = EXIT_BUG
     _on_interrupt(signal.SIG_DFL)
     if code and torchrun.is_launched():
         torchrun.exit_at_once(code)

@@ -6,6 +6,7 @@ of each batch.
 
 import atexit
 import gc
+import hashlib
 import os
 import time
 import uuid
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -20,11 +22,13 @@ import torch.distributed as dist
 from torch.distributed import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
-from normscope.errors import RankError
+from normscope.errors import ConfigError, RankError
 from normscope.runtime import torchrun
 
 _PATIENCE = timedelta(days=7)
 """How long ranks wait for what only rank 0 does, such as tokenizing. If it dies meanwhile, they notice at once."""
+_MEETING = timedelta(minutes=10)
+"""How long ranks wait for each other at the start."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +39,14 @@ class Ranks:
         rank: Number of this process.
         size: Number of processes.
         local_rank: Number of this process on its machine.
-        patient: Process group for waiting for rank 0.
+        local_size: Number of processes on this machine.
+        patient: Process group of CPU tensors, for waiting for rank 0.
     """
 
     rank: int = 0
     size: int = 1
     local_rank: int = 0
+    local_size: int = 1
     patient: Any = None
 
     @property
@@ -60,9 +66,9 @@ class Ranks:
         """The sum over all ranks of each value, in float64."""
         if self.size == 1:
             return list(values)
-        total = torch.tensor(values, dtype=torch.float64)  # on the CPU: gloo, also if the model is on a GPU
+        total = torch.tensor(values, dtype=torch.float64)
         with rank_errors():
-            dist.all_reduce(total)
+            dist.all_reduce(total, group=self.patient)
         return cast(list[float], total.tolist())
 
     def any(self, value: bool) -> bool:
@@ -112,24 +118,30 @@ def join_ranks() -> Ranks:
     A process group that exists already is used. Ours ends with the process.
     """
     global _joined
-    torchrun.has_joined = True
     if not (dist.is_available() and (dist.is_initialized() or torchrun.is_launched())):
         return ALONE
     if _joined is None:
         local = int(os.environ.get("LOCAL_RANK") or 0)
         with rank_errors():
             if not dist.is_initialized():
-                cuda = torch.cuda.is_available()
-                if cuda:
+                backend = "gloo"
+                if local < torch.cuda.device_count():
                     torch.cuda.set_device(local)
-                store, rank, size = next(rendezvous("env://"))
-                name = _agree_on_name(store, rank, size)
-                backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
-                dist.init_process_group(backend, store=PrefixStore(name, store), rank=rank, world_size=size)
+                    backend = "cpu:gloo,cuda:nccl"
+                store, rank, size = next(rendezvous("env://", timeout=_MEETING))
+                own = PrefixStore(_agree_on_name(store, rank, size), store)
+                dist.init_process_group(backend, store=own, rank=rank, world_size=size)
+                torchrun.first_to_say = partial(_is_first, own)
                 atexit.register(_leave)
             patient = dist.new_group(backend="gloo", timeout=_PATIENCE)
-        _joined = Ranks(dist.get_rank(), dist.get_world_size(), local, patient)
+        local_size = int(os.environ.get("LOCAL_WORLD_SIZE") or 1)
+        _joined = Ranks(dist.get_rank(), dist.get_world_size(), local, local_size, patient)
     return _joined
+
+
+def joined_ranks() -> Ranks:
+    """The ranks that this process has joined."""
+    return _joined or ALONE
 
 
 def _agree_on_name(store: Any, rank: int, size: int) -> str:
@@ -141,12 +153,16 @@ def _agree_on_name(store: Any, rank: int, size: int) -> str:
     word = uuid.uuid4().hex
     if rank:
         store.set(f"normscope/hello/{rank}", word)
-        store.wait([f"normscope/answer/{word}"], _PATIENCE)
+        store.wait([f"normscope/answer/{word}"], _MEETING)
         name: str = store.get(f"normscope/answer/{word}").decode()
         store.set(f"normscope/ready/{name}/{rank}", "")
         return name
     answered, waiting = set[bytes](), set(range(1, size))
+    deadline = time.monotonic() + _MEETING.total_seconds()
     while waiting:
+        if time.monotonic() > deadline:
+            missing = ", ".join(map(str, sorted(waiting)))
+            raise RankError(f"rank {missing} did not come within {_MEETING}\nfix: see what its machine shows")
         for other in list(waiting):
             if store.check([f"normscope/hello/{other}"]):
                 hello = store.get(f"normscope/hello/{other}")
@@ -157,6 +173,34 @@ def _agree_on_name(store: Any, rank: int, size: int) -> str:
                 waiting.remove(other)
         time.sleep(0.005)
     return word
+
+
+def _is_first(store: Any, message: str) -> bool:
+    """Whether no other rank has claimed a message in the store, which torchrun keeps when ranks end."""
+    try:
+        first: bool = store.add(f"normscope/said/{hashlib.sha256(message.encode()).hexdigest()}", 1) == 1
+    except RuntimeError:  # the store is gone
+        return True
+    return first
+
+
+def check_device(device: torch.device, ranks: Ranks) -> None:
+    """Raise unless each rank can have a device of its own, or all compute on the CPU."""
+    if ranks.size == 1 or device.type == "cpu":
+        return
+    found = torch.cuda.device_count()
+    if device.type != "cuda":
+        problem, fix = f"device={str(device)!r}: several ranks train on CPUs or NVIDIA GPUs", "--device cpu"
+    elif device.index is not None:
+        problem, fix = f"device={str(device)!r} is one device, but each rank takes its own", "--device cuda"
+    elif ranks.local_rank >= found:
+        problem, fix = (
+            f"{ranks.local_size} ranks on a machine with {found} GPUs",
+            f"at most {found} ranks, or --device cpu",
+        )
+    else:
+        return
+    raise ConfigError(f"{problem}\nfix: {fix}")
 
 
 def _leave() -> None:

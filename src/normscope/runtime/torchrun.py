@@ -1,16 +1,17 @@
 """What torchrun tells the processes that it starts, by environment variables. Imports no torch."""
 
 import os
+import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
 from normscope.errors import NormscopeError, RankError
 
-has_joined = False
-"""Whether this process has met the other ranks."""
+first_to_say: Callable[[str], bool] | None = None
+"""Whether no other rank has shown this message; None before the ranks meet."""
 
 
 def is_launched(environment: Mapping[str, str] = os.environ) -> bool:
@@ -33,9 +34,19 @@ def is_main() -> bool:
 
 
 def shows(error: NormscopeError) -> bool:
-    """Whether this process has to show an error: before the ranks meet, all of them find the same mistakes."""
-    is_echo = isinstance(error, RankError) and error.is_echo
-    return is_main() or (has_joined and not is_echo)
+    """Whether this process has to show an error. A mistake that all ranks find is shown once, a lost rank by each."""
+    if first_to_say is None:
+        return is_main()
+    return not error.is_echo if isinstance(error, RankError) else first_to_say(str(error))
+
+
+def stop_with_launcher() -> None:
+    """Let this process stop, with everything saved, if torchrun is killed and can no longer tell it to."""
+    if job_name() is not None and sys.platform.startswith("linux"):
+        import ctypes
+
+        set_death_signal = 1
+        ctypes.CDLL(None).prctl(set_death_signal, int(signal.SIGTERM))
 
 
 def exit_at_once(code: int) -> NoReturn:

@@ -22,7 +22,8 @@ from normscope.runs.report.page import write_report
 from normscope.runs.run import Run
 from normscope.runs.xray_snapshots import UpdateTracker
 from normscope.runtime.adaptive_threads import TorchThreads
-from normscope.runtime.ranks import Ranks, join_ranks, rank_errors
+from normscope.runtime.devices import resolve_device
+from normscope.runtime.ranks import Ranks, check_device, join_ranks, rank_errors
 from normscope.storage.lock import locked
 from normscope.training.config import LEARNING_RATES
 from normscope.training.memory_estimate import check_memory
@@ -51,6 +52,7 @@ def train_run(
     _check_arguments(run, observers)
     ranks = join_ranks()
     check_steps(run, from_step, until)
+    check_device(resolve_device(run.config.train.device), ranks)
     check_memory(run.config.model, run.config.train)  # the run may come from a larger machine
     try:
         with rank_errors() if ranks.size > 1 else nullcontext():
@@ -180,7 +182,13 @@ def startup_notices(session: TrainingSession) -> list[str]:
         notices.append(f"source text not found: {missing}. The run continues with its saved tokens")
     if session.environment_changes:
         changes = ", ".join(session.environment_changes)
-        notices.append(f"environment changed: {changes}. Results may differ in the last bits from here on")
+        effect = "Dropout draws other masks" if session.has_other_masks else "Results may differ in the last bits"
+        notices.append(f"environment changed: {changes}. {effect} from here on")
+    elif step and session.ranks.size > 1:
+        notices.append(
+            f"resumed from step {step} on {session.ranks.size} ranks as before: the bits are those of a run without "
+            f"interruption"
+        )
     if session.run.extension is not None:
         notices.append(str(session.run.extension))
     if session.device.type == "cpu" and must_compile_kernels():

@@ -7,6 +7,7 @@ from normscope.render.formatting import format_bytes, format_count
 from normscope.runs.initial_weights import empty_model, set_trainable
 from normscope.runtime.devices import resolve_device
 from normscope.runtime.memory import available_memory
+from normscope.runtime.ranks import ALONE, Ranks, joined_ranks
 from normscope.training.config import TrainConfig
 
 _ACTIVATIONS = 12
@@ -14,17 +15,22 @@ _ACTIVATIONS = 12
 
 
 def check_memory(model: GPTConfig, train: TrainConfig) -> None:
-    """Raise if a run cannot fit into the available memory. This is a lower bound: a run that passes may still fail."""
+    """Raise if a run cannot fit into the available memory. This is a lower bound: a run that passes may still fail.
+
+    Ranks of one machine share its memory. Each has the rows of every micro-batch that it computes.
+    """
     free = available_memory()
     if free is None or resolve_device(train.device).type != "cpu":  # an accelerator raises an error of its own
         model.check_size()
         return
-    fixed, window = weights_memory(model, train), window_memory(model, train)
-    micro_batch = min(train.micro_batch or train.batch, train.batch)
+    ranks = joined_ranks()
+    fixed, window = weights_memory(model, train, ranks), window_memory(model, train)
+    # What the ranks of this machine have of a micro-batch.
+    micro_batch = -(-min(train.micro_batch or train.batch, train.batch) * ranks.local_size // ranks.size)
     if fixed + micro_batch * window <= free:
         model.check_size()  # so many blocks that building them takes minutes may still fit
         return
-    fits = (free - fixed) // (2 * window)
+    fits = (free - fixed) // (2 * window) * ranks.size // ranks.local_size
     smaller = f"--micro-batch {fits} or less, which gives the same result"
     fix = smaller if fits > 0 else "a smaller --depth, --width or --context"
     raise ConfigError(
@@ -34,9 +40,16 @@ def check_memory(model: GPTConfig, train: TrainConfig) -> None:
     )
 
 
-def weights_memory(model: GPTConfig, train: TrainConfig) -> int:
-    """Bytes of weights, lookup tables, and for each trained parameter a gradient and one optimizer state."""
-    return 4 * (model.parameter_count() + 2 * trained_parameters(model, train) + model.buffer_count())
+def weights_memory(model: GPTConfig, train: TrainConfig, ranks: Ranks = ALONE) -> int:
+    """Bytes of weights, lookup tables, and for each trained parameter a gradient and one optimizer state.
+
+    With several ranks, on all of this machine together: DDP has weights and gradients on each.
+    """
+    trained = trained_parameters(model, train)
+    weights, shared = model.parameter_count() + trained, trained
+    if train.parallel == "fsdp":
+        weights, shared = 0, shared + weights
+    return 4 * (ranks.local_size * (weights + model.buffer_count()) + shared * ranks.local_size // ranks.size)
 
 
 def trained_parameters(model: GPTConfig, train: TrainConfig) -> int:

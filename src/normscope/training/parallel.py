@@ -4,8 +4,8 @@ Each rank computes the loss of its rows, divided by the targets of the whole bat
 the mean of the batch: the loss and the gradients are those of one process, up to rounding.
 """
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Protocol, cast
 
 import torch
@@ -14,8 +14,12 @@ from torch import Tensor, nn
 
 from normscope.models.gpt import GPT
 from normscope.ops.cross_entropy import IGNORE_INDEX
+from normscope.ops.norm.distributed import computing_alone
+from normscope.runs.initial_weights import set_trainable
 from normscope.runtime.ranks import Ranks, rank_errors
+from normscope.runtime.rng import preserve_rng
 from normscope.training.config import TrainConfig
+from normscope.training.optimizers.sharded import is_sharded, whole
 
 if TYPE_CHECKING:
     from torch.distributed.fsdp import FSDPModule
@@ -135,3 +139,32 @@ class Shards(OneProcess):
         loss = self.loss(1.0, *batch)
         cast("FSDPModule", self._loss).reshard()  # which a backward pass would do
         return loss
+
+
+@contextmanager
+def whole_model(model: GPT, config: TrainConfig, ranks: Ranks) -> Iterator[GPT | None]:
+    """The model with all of its parameters on rank 0, which computes with it alone; None on the other ranks.
+
+    All ranks have to take part, for their parts of a sharded model.
+    """
+    found = model
+    if is_sharded(model.embedding.weight):
+        found = _unsharded_copy(model, config, ranks)
+    with computing_alone():
+        yield found if ranks.is_main else None
+
+
+def _unsharded_copy(model: GPT, config: TrainConfig, ranks: Ranks) -> GPT:
+    """A copy of a sharded model in eval mode, on rank 0; the others only send their parts."""
+    weight, copy = model.embedding.weight, model
+    if ranks.is_main:
+        with preserve_rng(weight.device):
+            copy = GPT(model.config)
+            set_trainable(copy, config)
+            copy.to(weight.device, weight.dtype)
+    parts = copy.state_dict() if ranks.is_main else {}
+    for name, tensor in model.state_dict().items():
+        gathered = whole(tensor)
+        if name in parts:
+            parts[name].copy_(gathered)
+    return copy.eval() if ranks.is_main else copy

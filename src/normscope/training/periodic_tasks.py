@@ -9,6 +9,7 @@ import torch
 from normscope.data.packed_batches import validation_batches
 from normscope.diagnostics.record import XrayRecord
 from normscope.generate.text import generate_text
+from normscope.models.gpt import GPT
 from normscope.runs.events import NoticeEvent, SampleEvent, SignalEvent, ValidationEvent
 from normscope.runs.metrics_file import read_metrics
 from normscope.runs.xray_snapshots import layer_signal, take_xray
@@ -85,17 +86,17 @@ def _train_loss(session: TrainingSession) -> float:
 
 def sample(session: TrainingSession) -> None:
     """Generate a text from the run's prompt, on rank 0."""
-    model = session.trainer.whole_model()
-    if model is None:
-        return
-    (text,) = generate_text(
-        model,
-        session.corpus.tokenizer,
-        session.run.config.prompt,
-        max_new_tokens=SAMPLE_TOKENS,
-        temperature=0.8,
-        seed=session.config.seed,
-    )
+    with session.trainer.whole_model() as model:
+        if model is None:
+            return
+        (text,) = generate_text(
+            model,
+            session.corpus.tokenizer,
+            session.run.config.prompt,
+            max_new_tokens=SAMPLE_TOKENS,
+            temperature=0.8,
+            seed=session.config.seed,
+        )
     session.events.emit(SampleEvent(session.step, text.prompt, text.text))
 
 
@@ -107,9 +108,11 @@ def take_due_xray(session: TrainingSession) -> XrayRecord | None:
     A snapshot is saved before the checkpoint, since it has the updates of the last step. A resumed run doesn't repeat
     that step.
     """
-    model = session.trainer.whole_model()
-    if model is None:
-        return None
+    with session.trainer.whole_model() as model:
+        return None if model is None else _take_xray(session, model)
+
+
+def _take_xray(session: TrainingSession, model: GPT) -> XrayRecord:
     step, is_snapshot, snapshots = session.step, session.config.is_xray_due(session.step), session.run.xray_snapshots
     arrays = next(validation_batches(session.corpus, session.context, XRAY_WINDOWS))
     batch = tuple(torch.from_numpy(tokens).to(session.device) for tokens in arrays)

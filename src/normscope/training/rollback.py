@@ -52,8 +52,8 @@ def recover(session: TrainingSession, error: NonFiniteError, rollbacks: Rollback
     """Handle a NaN or Inf as `on_nan` says; raises if the run has to stop."""
     batch, checkpoints = session.trainer.next_batch, session.run.checkpoints.steps()
     count, problem = rollbacks.count(checkpoints), str(error).splitlines()[0]
-    model = session.trainer.whole_model()
-    origin, text = (None, "") if model is None else _save_bundle(session, model, problem)
+    with session.trainer.whole_model() as model:
+        origin, text = (None, "") if model is None else _save_bundle(session, model, problem)
     if session.ranks.any(origin is not None and origin.when == "weights"):
         batch = session.trainer.last_batch()  # the batch whose update broke the weights
     if session.config.on_nan == "stop" or count == MAX_ROLLBACKS or batch < 0:

@@ -198,6 +198,12 @@ class TrainingSession:
         """Whether this process updates all parameters itself, so that it sees how much they change."""
         return self.ranks.size == 1
 
+    @property
+    def has_other_masks(self) -> bool:
+        """Whether the run has dropout, and was resumed by another number of ranks, which draw other masks."""
+        has_dropout = self.run.config.model.dropout > 0 or self.config.lora_dropout > 0
+        return has_dropout and any(change.startswith("ranks ") for change in self.environment_changes)
+
     def is_bitwise_equal(self, threads: int) -> bool:
         """Whether a step with this many threads is bitwise identical to one with all threads."""
         return self.trainer.is_bitwise_equal(threads, self.max_threads)

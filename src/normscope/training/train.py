@@ -11,13 +11,15 @@ from typing import Any, Literal, get_args
 from normscope.checks import did_you_mean, short_repr
 from normscope.errors import ConfigError
 from normscope.models.gpt import GPTConfig
+from normscope.ops.norm.distributed import computing_alone
 from normscope.render.streaming import print_text, reading_progress
 from normscope.runs.events import Observer
 from normscope.runs.job import run_of_this_job
 from normscope.runs.read_source import read_source
 from normscope.runs.run import Run, new_run_folder, run_folders
 from normscope.runs.sample import sample
-from normscope.runtime.ranks import join_ranks
+from normscope.runtime.devices import resolve_device
+from normscope.runtime.ranks import check_device, join_ranks
 from normscope.runtime.torchrun import is_main
 from normscope.training.config import TrainConfig, WandbMode
 from normscope.training.create_run import create_run, is_prepared
@@ -163,8 +165,10 @@ def train(
             )
         return str(created.folder)
 
+    ranks = join_ranks()
+    check_device(resolve_device(settings.get("device", "auto")), ranks)
     # Only rank 0 tokenizes; it tells the others where the run is.
-    run = open_run(join_ranks().from_main(find_or_create))
+    run = open_run(ranks.from_main(find_or_create))
     run.resume(tensorboard=tensorboard, wandb=wandb, quiet=quiet, observers=observers)
     return run
 
@@ -250,8 +254,9 @@ def _trackers(run: Run, tensorboard: bool, wandb: WandbMode) -> list[Observer]:
 
 def _print_samples(run: Run) -> None:
     """Print two samples of the best checkpoint, and how to share the model."""
-    for text in sample(run, run.config.prompt, samples=2, max_new_tokens=SAMPLE_TOKENS):
-        print()
-        print_text(text.prompt + text.text)
+    with computing_alone():
+        for text in sample(run, run.config.prompt, samples=2, max_new_tokens=SAMPLE_TOKENS):
+            print()
+            print_text(text.prompt + text.text)
     command = f"{command_name()} export {shlex.quote(str(run.folder))} --to html"
     print(f"\nto share the model as one HTML page: {command} (or hf, gguf, onnx, safetensors, nanogpt)")

@@ -16,7 +16,6 @@ from normscope.errors import CheckpointError, NonFiniteError, WeightsError
 from normscope.models.gpt import GPT
 from normscope.ops.cross_entropy import IGNORE_INDEX
 from normscope.runs.checksummed_folder import tensor_specs
-from normscope.runs.initial_weights import set_trainable
 from normscope.runtime.ranks import ALONE, Ranks
 from normscope.runtime.rng import preserve_rng, rng_name, rng_state, seed_rank, set_rng_state
 from normscope.storage.tensor_spec import TensorSpec
@@ -24,7 +23,7 @@ from normscope.training.config import TrainConfig
 from normscope.training.optimizers.dealing import Broadcasts
 from normscope.training.optimizers.groups import OptimizerGroup
 from normscope.training.optimizers.sharded import ShardedOptimizerGroup, is_sharded, local_part, own_rows, whole
-from normscope.training.parallel import parallel_model
+from normscope.training.parallel import parallel_model, whole_model
 from normscope.training.running_statistics import all_finite, preserve_tensors, running_statistics
 
 Tensors = dict[str, dict[str, Tensor]]
@@ -231,22 +230,9 @@ class Trainer:
                 own[name] = gathered
         return own
 
-    def whole_model(self) -> GPT | None:
-        """The model with all of its parameters on rank 0, None on the other ranks; all of them have to take part."""
-        if not is_sharded(self.model.embedding.weight):
-            return self.model if self.ranks.is_main else None
-        copy = None
-        if self.ranks.is_main:
-            with preserve_rng(self.device):
-                copy = GPT(self.model.config)
-                set_trainable(copy, self.config)
-                copy.to(self.device, self.model.embedding.weight.dtype)
-        parts = copy.state_dict() if copy is not None else {}
-        for name, tensor in self.model.state_dict().items():
-            gathered = whole(tensor)
-            if name in parts:
-                parts[name].copy_(gathered)
-        return copy if copy is None else copy.eval()
+    def whole_model(self) -> AbstractContextManager[GPT | None]:
+        """Context manager that gives rank 0 the whole model, to compute with alone; all ranks have to take part."""
+        return whole_model(self.model, self.config, self.ranks)
 
     def _rng_state(self) -> dict[str, Tensor]:
         return {rng_name(name, self.ranks.rank): state for name, state in rng_state(self.device).items()}

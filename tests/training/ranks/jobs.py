@@ -118,10 +118,10 @@ def train(job: Job, ranks: Ranks = ALONE) -> Outcome:
     trainer = new_trainer(job, ranks)
     trainer.settle()
     steps = [trainer.step() for _ in range(STEPS)]
-    model = trainer.whole_model()
-    if not is_sharded(trainer.model.embedding.weight):
-        model = trainer.model
-    state = None if model is None else {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    with trainer.whole_model() as model:
+        if not is_sharded(trainer.model.embedding.weight):
+            model = trainer.model
+        state = None if model is None else {name: tensor.clone() for name, tensor in model.state_dict().items()}
     return Outcome([step.loss for step in steps], [step.grad_norm for step in steps], state)
 
 

@@ -47,6 +47,7 @@ def _as_rank(rank: int, size: int, port: int, work: Callable[..., object], *argu
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
         "WORLD_SIZE": str(size),
+        "LOCAL_WORLD_SIZE": str(size),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
         "GLOO_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo",  # stay on this machine

@@ -1,5 +1,7 @@
 """Differentiable sums over the ranks of torch.distributed."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
@@ -21,9 +23,23 @@ class _SumOverRanks(torch.autograd.Function):
         return cast(Tensor, _SumOverRanks.apply(grads[0]))
 
 
+_is_alone = False
+
+
+@contextmanager
+def computing_alone() -> Iterator[None]:
+    """Context manager in which `sync` has no effect: the other ranks don't compute, and a sum would wait for them."""
+    global _is_alone
+    before, _is_alone = _is_alone, True
+    try:
+        yield
+    finally:
+        _is_alone = before
+
+
 def is_shared(sync: bool) -> bool:
     """Return whether `sync` is on and there are other ranks."""
-    return sync and dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+    return sync and not _is_alone and dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
 def sum_over_ranks(x: Tensor, sync: bool) -> Tensor:
