@@ -5,6 +5,8 @@ import os
 import socket
 import struct
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +52,9 @@ def _train(model_config: GPTConfig, config: TrainConfig, ranks: Ranks) -> dict[s
     model = GPT(model_config)
     set_trainable(model, config)
     tokens = np.random.default_rng(0).integers(model_config.vocab_size, size=9 * config.batch * model_config.context)
-    trainer = Trainer(model, config, Batches(tokens, model_config.context, config.batch), ranks=ranks)
+    batches = Batches(tokens, model_config.context, config.batch)
+    half = partial(torch.autocast, "cpu", torch.bfloat16) if config.precision == "bfloat16" else nullcontext
+    trainer = Trainer(model, config, batches, half, ranks)
     trainer.settle()
     trainer.step()  # optimizer state exists from here on
     found: dict[str, int] = {}

@@ -1,6 +1,7 @@
-"""Bytes that a forward pass keeps for the backward pass, counted on fake tensors: the model runs, without its numbers."""
+"""Bytes that a forward pass keeps for the backward pass, counted on fake tensors: the model runs without numbers."""
 
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
@@ -11,27 +12,50 @@ from torch._subclasses import FakeTensorMode
 from normscope.models.gpt import GPTConfig
 from normscope.ops.kernel_mode import use_kernels
 from normscope.ops.linear_cross_entropy import is_worthwhile
+from normscope.planning.gpus import MatmulDtype
 from normscope.runs.initial_weights import empty_model, set_trainable
-from normscope.training.config import TrainConfig
+from normscope.training.config import FINETUNING, TrainConfig
 
 Kernels = Literal["fused", "torch"]
 """The kernels of a CPU, or PyTorch's own operators, which GPUs use."""
 
 
-@lru_cache(maxsize=256)
-def activation_bytes(config: GPTConfig, train: TrainConfig, windows: int, kernels: Kernels = "torch") -> int:
-    """Bytes that the forward pass of `windows` full windows keeps, without the parameters.
+@dataclass(frozen=True)
+class Kept:
+    """Bytes that a forward pass keeps for the backward pass, besides the parameters.
 
-    With bfloat16 they contain copies of the weights in that dtype, which do not depend on the windows; so does the
-    gradient of the head if the logits are computed in chunks.
+    Args:
+        copies: Those that do not depend on the windows: with bfloat16 a copy of each weight in that dtype, and the
+            gradient of the head if the logits are computed in chunks.
+        activations: All others.
+    """
+
+    copies: int
+    activations: int
+
+
+def kept_bytes(
+    config: GPTConfig, train: TrainConfig, windows: int, dtype: MatmulDtype, kernels: Kernels = "torch"
+) -> Kept:
+    """Bytes that the forward pass of `windows` full windows keeps.
 
     >>> from normscope.models.presets import gpt2
     >>> config, train = gpt2(depth=2, width=64, heads=2, context=32, vocab_size=100), TrainConfig(steps=1, batch=1)
-    >>> one, two, three = (activation_bytes(config, train, windows) for windows in (1, 2, 3))
-    >>> three - two == two - one > 0
-    True
+    >>> one, two = (kept_bytes(config, train, windows, "bfloat16") for windows in (1, 2))
+    >>> two.activations == 2 * one.activations, two.copies == one.copies >= 2 * 2 * 12 * 64**2
+    (True, True)
     """
-    is_half = train.precision != "float32"
+    only = {name: getattr(train, name) for name in FINETUNING}  # other settings change nothing: it is counted once
+    plain, other = TrainConfig(steps=1, batch=1, **only), 1 if windows > 1 else 2
+    total, total_of_other = (_total(config, plain, count, dtype, kernels) for count in (windows, other))
+    copies = total - windows * (total - total_of_other) // (windows - other)
+    copies = min(max(0, copies), total)  # it is no line where chunks of logits begin
+    return Kept(copies, total - copies)
+
+
+@lru_cache(maxsize=256)
+def _total(config: GPTConfig, train: TrainConfig, windows: int, dtype: MatmulDtype, kernels: Kernels) -> int:
+    is_half = dtype == "bfloat16"
     autocast: AbstractContextManager[object] = torch.autocast("cpu", torch.bfloat16) if is_half else nullcontext()
     choice: AbstractContextManager[object] = use_kernels("torch") if kernels == "torch" else nullcontext()
     model = empty_model(config)

@@ -21,8 +21,8 @@ class GPU:
         memory_gb: Memory in GB of 2^30 bytes.
         bfloat16_tflops, float32_tflops: 10^12 operations per second. Those of float32 are without TF32, which PyTorch
             does not use unless told to.
-        link_gbytes: GB (10^9 bytes) per second from one GPU to others of the same server.
-        network_gbytes: GB per second from one server to others, over all of its network cards.
+        node_bandwidth: GB (10^9 bytes) per second from one GPU to others of the same server.
+        network_bandwidth: the same from one server to others, over all of its network cards.
     """
 
     name: str
@@ -30,8 +30,8 @@ class GPU:
     memory_gb: float
     bfloat16_tflops: float
     float32_tflops: float
-    link_gbytes: float
-    network_gbytes: float
+    node_bandwidth: float
+    network_bandwidth: float
 
     @property
     def memory(self) -> int:
@@ -52,10 +52,10 @@ GPUS: Mapping[str, GPU] = {
 }
 
 
-def gpu(name: str, **changes: float | None) -> GPU:
+def find_gpu(name: str, **changes: float | None) -> GPU:
     """Look up a GPU and replace facts; None keeps a fact.
 
-    >>> gpu("h100", network_gbytes=50.0).network_gbytes, gpu("a100").link_gbytes
+    >>> find_gpu("h100", network_bandwidth=50.0).network_bandwidth, find_gpu("a100").node_bandwidth
     (50.0, 300)
     """
     given = {field: value for field, value in changes.items() if value is not None}
@@ -86,6 +86,6 @@ class Cluster:
 
     def bandwidth(self, gpus: int) -> float:
         """Bytes per second that a GPU sends in a ring of GPUs, whose slowest link is the network between servers."""
-        inside = self.gpu.link_gbytes
-        slowest = inside if gpus <= self.gpus_per_node else min(inside, self.gpu.network_gbytes)
+        inside = self.gpu.node_bandwidth
+        slowest = inside if gpus <= self.gpus_per_node else min(inside, self.gpu.network_bandwidth)
         return self.link_efficiency * 1e9 * slowest

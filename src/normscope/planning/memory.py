@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from normscope.planning.activations import Kept
 from normscope.planning.layout import Layout, Weight
 
 
@@ -13,7 +14,7 @@ class RankMemory:
         weights: Its parameters, and buffers such as rotary tables.
         gradients: Their gradients.
         optimizer: Its part of the optimizer state.
-        activations: What the forward pass keeps for the backward pass.
+        copies, activations: What the forward pass keeps for the backward pass; see `Kept`. fsdp does not divide copies.
         gathered: fsdp: weights and gradients of the largest group of parameters and of the root, which are whole while
             the rank computes with them.
         updates: fsdp: updates of Muon that are whole at a time, after the backward pass.
@@ -22,6 +23,7 @@ class RankMemory:
     weights: int
     gradients: int
     optimizer: int
+    copies: int
     activations: int
     gathered: int
     updates: int
@@ -29,40 +31,40 @@ class RankMemory:
     @property
     def total(self) -> int:
         """The most that exists at a time."""
-        return self.weights + self.gradients + self.optimizer + max(self.activations + self.gathered, self.updates)
+        kept = self.copies + self.activations + self.gathered
+        return self.weights + self.gradients + self.optimizer + max(kept, self.updates)
 
 
-def rank_memory(layout: Layout, rank: int, activations: int) -> RankMemory:
-    """Bytes of tensors on a rank, with activations of this size."""
+def rank_memory(layout: Layout, rank: int, kept: Kept) -> RankMemory:
+    """Bytes of tensors on a rank whose forward pass keeps this."""
     parts = (_ddp if layout.parallel == "ddp" else _fsdp)(layout)
-    return RankMemory(**parts, optimizer=optimizer_bytes(layout, rank), activations=activations)
+    optimizer = sum(_state_bytes(layout, weight, rank) for weight in layout.trained)
+    return RankMemory(**parts, optimizer=optimizer, copies=kept.copies, activations=kept.activations)
 
 
-def largest_memory(layout: Layout, activations: int) -> RankMemory:
-    """Bytes of tensors on the rank that needs the most: the optimizer state is divided by whole parameters."""
-    return rank_memory(layout, max(range(layout.ranks), key=_optimizer_by_rank(layout).__getitem__), activations)
-
-
-def optimizer_bytes(layout: Layout, rank: int) -> int:
-    """Bytes of the optimizer state of a rank."""
-    return _optimizer_by_rank(layout)[rank]
-
-
-def _optimizer_by_rank(layout: Layout) -> list[int]:
-    """Muon has one number for each of its own, AdamW two; FSDP2 gives AdamW the rows of each rank instead."""
+def fullest_rank(layout: Layout) -> int:
+    """The rank that needs the most memory: whole parameters cannot be divided evenly."""
     found = [0] * layout.ranks
     for weight in layout.trained:
         assert weight.owner is not None
-        if weight.is_muon or layout.parallel == "ddp":
-            found[weight.owner] += _state_bytes(weight, weight.nbytes)
-            continue
-        for rank in range(layout.ranks):
-            found[rank] += _state_bytes(weight, weight.rows_bytes(layout.ranks, rank))
-    return found
+        if _is_dealt(layout, weight):
+            found[weight.owner] += _state_bytes(layout, weight, weight.owner)
+    return max(range(layout.ranks), key=found.__getitem__)  # AdamW's rows are fewer only on the last ranks
 
 
-def _state_bytes(weight: Weight, nbytes: int) -> int:
-    return nbytes if weight.is_muon else 2 * nbytes + weight.itemsize  # AdamW counts its steps
+def _is_dealt(layout: Layout, weight: Weight) -> bool:
+    """Whether one rank keeps all of its optimizer state; FSDP2 gives AdamW the rows of each rank instead."""
+    return weight.is_muon or layout.parallel == "ddp"
+
+
+def _state_bytes(layout: Layout, weight: Weight, rank: int) -> int:
+    """Bytes of optimizer state on a rank: Muon has one number per element, AdamW two, and counts its steps."""
+    if _is_dealt(layout, weight):
+        own = weight.nbytes if weight.owner == rank else 0
+    else:
+        own = weight.rows_bytes(layout.ranks, rank)
+    counter = weight.itemsize if own or not _is_dealt(layout, weight) else 0
+    return own if weight.is_muon else 2 * own + counter
 
 
 def _ddp(layout: Layout) -> dict[str, int]:
