@@ -10,6 +10,7 @@ from torch import Tensor
 from torch._subclasses import FakeTensorMode
 
 from normscope.models.gpt import GPTConfig
+from normscope.ops.cross_entropy import cross_entropy
 from normscope.ops.kernel_mode import use_kernels
 from normscope.ops.linear_cross_entropy import is_worthwhile
 from normscope.planning.gpus import MatmulDtype
@@ -46,15 +47,20 @@ def kept_bytes(
     (True, True)
     """
     only = {name: getattr(train, name) for name in FINETUNING}  # other settings change nothing: it is counted once
-    plain, other = TrainConfig(steps=1, batch=1, **only), 1 if windows > 1 else 2
-    total, total_of_other = (_total(config, plain, count, dtype, kernels) for count in (windows, other))
-    copies = total - windows * (total - total_of_other) // (windows - other)
-    copies = min(max(0, copies), total)  # it is no line where chunks of logits begin
+    plain = TrainConfig(steps=1, batch=1, **only)
+    rows, vocabulary = torch.empty(windows, config.context, 1), torch.empty(config.vocab_size, 1)
+    in_chunks = is_worthwhile(rows, vocabulary)
+    other = 1 if windows > 1 else 2
+    total, of_other = (_total(config, plain, count, dtype, kernels, in_chunks) for count in (windows, other))
+    copies = max(0, total - windows * (total - of_other) // (windows - other))
     return Kept(copies, total - copies)
 
 
 @lru_cache(maxsize=256)
-def _total(config: GPTConfig, train: TrainConfig, windows: int, dtype: MatmulDtype, kernels: Kernels) -> int:
+def _total(
+    config: GPTConfig, train: TrainConfig, windows: int, dtype: MatmulDtype, kernels: Kernels, in_chunks: bool
+) -> int:
+    """Bytes that a forward pass keeps if the logits are computed in chunks, or if they are not."""
     is_half = dtype == "bfloat16"
     autocast: AbstractContextManager[object] = torch.autocast("cpu", torch.bfloat16) if is_half else nullcontext()
     choice: AbstractContextManager[object] = use_kernels("torch") if kernels == "torch" else nullcontext()
@@ -65,17 +71,17 @@ def _total(config: GPTConfig, train: TrainConfig, windows: int, dtype: MatmulDty
         kept = _KeptBytes([*model.parameters(), *model.buffers()])
         tokens = torch.zeros(windows, config.context, dtype=torch.long)
         with autocast, torch.autograd.graph.saved_tensors_hooks(kept.note, lambda tensor: tensor):
-            weight = model.embedding.weight if model.head is None else model.head.weight
-            if not is_worthwhile(tokens[..., None], weight):
-                model.loss(tokens, tokens)
-                if kernels == "fused" and config.logit_cap is not None:  # which the operator for fake tensors drops
-                    kept.note(torch.empty(*tokens.shape, config.vocab_size))
-                return kept.total
             *_, stream = model.residual_streams(tokens)
-            x = model.head_input(stream)
-            kept.note(torch.empty_like(x))  # its gradient, computed with the loss
-            if weight.requires_grad:
-                kept.note(torch.empty_like(weight))
+            if in_chunks:  # `linear_cross_entropy` keeps gradients, and looks at values, which fake tensors do not have
+                kept.note(torch.empty_like(model.head_input(stream)))
+                weight = model.embedding.weight if model.head is None else model.head.weight
+                if weight.requires_grad:
+                    kept.note(torch.empty_like(weight))
+            else:
+                logits = model.to_logits(stream, capped=False).flatten(0, 1)
+                cross_entropy(logits, tokens.flatten(), config.logit_cap)
+                if kernels == "fused" and config.logit_cap is not None:  # which the operator for fake tensors drops
+                    kept.note(torch.empty(logits.shape))
     return kept.total
 
 

@@ -217,12 +217,15 @@ class _Planner:
         )
 
     def _largest(self, memory: Callable[[int], RankMemory]) -> int:
-        """The largest number of windows that fits: found on a line through two of them, and then checked."""
+        """The largest number of windows that fits."""
         space = USABLE * self.cluster.gpu.memory
-        one, two = memory(1).total, memory(2).total
-        if one > space:
+        if memory(1).total > space:
             return 0
-        windows = 1 + int((space - one) / max(1, two - one))
+        windows = 1
+        for _ in range(3):  # it would be a line, but for a bend where logits begin to be computed in chunks
+            found = memory(windows)
+            others = found.total - found.activations
+            windows = max(1, int((space - others) * windows / found.activations))
         while windows > 1 and memory(windows).total > space:
             windows -= 1
         return windows
