@@ -76,7 +76,7 @@ def compare(size: int, cases: list[Case]) -> None:
             # AdamW's counters and padding of single rows are what small models consist of.
             assert (memory.weights, memory.gradients, memory.optimizer) == pytest.approx(wanted, rel=0.01), case
             if train.parallel == "fsdp":
-                whole = sum(w.nbytes for w in layout.root) + max(sum(w.nbytes for w in b) for b in layout.blocks)
+                whole = layout.gathered_bytes(layout.root) + max(map(layout.gathered_bytes, layout.blocks))
                 assert found.gathered == pytest.approx(whole, rel=0.01), case
         # The last rank has most rows if they cannot be divided.
         assert kept.copies + kept.activations == pytest.approx(of_ranks[-1].kept, rel=TOLERANCE), case
