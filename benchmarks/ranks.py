@@ -3,8 +3,8 @@
 .venv/bin/python benchmarks/ranks.py
 
 Short runs of `normscope train` on the built-in stories, each in new processes and in turn, with fixed numbers of
-threads. The run times its steps itself, in metrics.jsonl; the median counts. Ratios are those of a round, medians over the
-rounds: below 1.00 is faster.
+threads. The run times its steps itself, in metrics.jsonl; the median counts. Ratios are those of a round, medians
+over the rounds: below 1.00 is faster.
 """
 
 import json

@@ -126,6 +126,14 @@ def test_gpus_without_windows_are_lost() -> None:
     assert few.efficiency / even.efficiency == pytest.approx(5 / 8)
 
 
+def test_the_last_micro_batch_is_smaller() -> None:
+    settings: dict[str, Any] = {"gpus": 4, "model": SMALL, "parallel": "ddp"}
+    (divided,) = plan("gpt2", batch=24, micro_batch=20, **settings).rows
+    (whole,) = plan("gpt2", batch=24, **settings).rows
+    assert (divided.windows, divided.micro_batches, whole.windows) == (5, 2, 6)
+    assert divided.time.compute == whole.time.compute
+
+
 @pytest.mark.parametrize("parallel", PARALLEL)
 def test_the_largest_number_of_windows_fits_and_one_more_does_not(parallel: ParallelName) -> None:
     for memory in (0.3, 1.0):

@@ -179,11 +179,11 @@ def _gigabytes(part: str) -> Callable[["PlanRow"], str]:
 
 
 def _three_digits(number: float) -> str:
-    return f"{number:.2f}" if number < 9.995 else f"{number:.1f}" if number < 99.95 else f"{number:,.0f}"
+    return f"{number:,.{3 if number < 0.9995 else 2 if number < 9.995 else 1 if number < 99.95 else 0}f}"
 
 
 def _seconds(part: str) -> Callable[["PlanRow"], str]:
-    return lambda row: f"{getattr(row.time, part):.3f}" if row.time.total < 9.9995 else f"{getattr(row.time, part):.1f}"
+    return lambda row: _three_digits(getattr(row.time, part))
 
 
 _LINES: tuple[tuple[str, Callable[["PlanRow"], str] | None, bool], ...] = (
@@ -217,7 +217,7 @@ def _notes(found: "ScalingPlan") -> list[str]:
     cluster = found.cluster
     notes = [
         f"Assumed: {cluster.mfu:.0%} of the peak (--mfu), {cluster.link_efficiency:.0%} of the bandwidth and "
-        f"{cluster.latency * 1e6:.0f} us per hop. Muon multiplies in float32, at {cluster.gpu.float32_tflops:g} TFLOPS",
+        f"{cluster.latency * 1e6:.0f} us per hop. Muon takes float32, at {cluster.gpu.float32_tflops:g} TFLOPS.",
         f"Of the memory, {USABLE:.0%} is planned. waiting: for messages that no computation hides.",
         "Memory and bytes follow the code that trains. Seconds are a model, not a measurement: see docs/plan.md.",
     ]

@@ -198,7 +198,8 @@ class _Planner:
         windows, micro_batches = -(-at_a_time // gpus), -(-batch // at_a_time) if batch else 0
         messages = step_messages(layout, micro_batches)
         tokens = batch * self.model.config.context
-        work = windows * micro_batches * self.model.config.context * self._flops_per_token
+        of_busiest = batch // at_a_time * windows + -(-(batch % at_a_time) // gpus) if batch else 0
+        work = of_busiest * self.model.config.context * self._flops_per_token
         time = step_time(layout, messages, work, self.cluster, self.dtype)
         peak = gpus * self.cluster.mfu * self.cluster.gpu.flops(self.dtype)
         return PlanRow(
