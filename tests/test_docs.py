@@ -30,8 +30,19 @@ SHORTER = {
     "plan nanochat": ["--depth", "1"],
 }
 """Options that make a command short enough for a test; they come after the page's own."""
-NOT_RUN = ("chat", "doctor", "lab run", "compare", "lab report", "export", "studio")
-"""Commands of which only the arguments are checked: they serve, wait for input, measure, or need minutes or Node.js."""
+NOT_RUN = (
+    "chat",
+    "doctor",
+    "lab run",
+    "compare",
+    "lab report",
+    "export",
+    "studio",
+    "train my.txt --nproc",
+    "resume runs/my --nproc",
+)
+"""Commands of which only the arguments are checked: they serve, wait for input, measure, start processes, or
+need minutes or Node.js."""
 
 FUNCTION = """
 import torch

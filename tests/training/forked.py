@@ -37,15 +37,26 @@ def finish(process: BaseProcess) -> None:
 
 def start_command(words: list[str], output: Path, errors: Path, encoding: str = "utf-8") -> BaseProcess:
     """Start `normscope` with these words in a new process, with its output in files."""
-    return start_forked(_command, words, str(output), str(errors), encoding)
+    return start_command_of(_program, words, output, errors, encoding)
 
 
-def _command(words: list[str], output: str, errors: str, encoding: str) -> None:
+def start_command_of(
+    program: Callable[[list[str]], None], words: list[str], output: Path, errors: Path, encoding: str = "utf-8"
+) -> BaseProcess:
+    """Start a program with these words in a new process, with its output in files."""
+    return start_forked(_command, program, words, str(output), str(errors), encoding)
+
+
+def _command(program: Callable[[list[str]], None], words: list[str], output: str, errors: str, encoding: str) -> None:
     for descriptor, path in ((1, output), (2, errors)):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), descriptor)
     reopen_standard_streams()
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(encoding=encoding)  # type: ignore[union-attr]
+    program(words)
+
+
+def _program(words: list[str]) -> None:
     sys.argv = ["normscope", *words]
     from normscope.__main__ import program
 

@@ -107,7 +107,8 @@ def _run_safely(given: Sequence[str]) -> int:
         return _run(given)
     except NormscopeError as error:
         if torchrun.shows(error):
-            print(f"{torchrun.rank_label()}error: {_as_typed(str(error), given)}", file=sys.stderr)
+            # In one piece, between those of other ranks.
+            print(f"{torchrun.rank_label()}error: {_as_typed(str(error), given)}\n", end="", file=sys.stderr)
         return EXIT_USAGE
     except KeyboardInterrupt:
         if sys.stdout.isatty():

@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from normscope.cli.options import Flag, OptionalInt, RunFolder, given, option_name, read_arguments
-from normscope.cli.train import LAUNCHING, STOPPED, LaunchOptions, LoggingOptions, launch_command, must_launch
+from normscope.cli.train import LAUNCHING, LaunchOptions, LoggingOptions, launch_command, must_launch
 from normscope.errors import ConfigError
+from normscope.runtime.launcher import STOPPED
+from normscope.runtime.torchrun import is_launched
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,10 @@ class Resume:
 
 def main(arguments: Sequence[str]) -> int:
     command = read_arguments(Resume, "resume", arguments)
+    if command.verify and (must_launch(command.launch) or is_launched()):
+        raise ConfigError(
+            "--verify trains copies of the run in one process\nfix: omit --nproc, and do not use torchrun"
+        )
     if must_launch(command.launch):
         return launch_command("resume", arguments, command.launch)
     from normscope.training.train import open_run

@@ -12,10 +12,10 @@ import tyro
 
 from normscope.cli import options as opt
 from normscope.errors import ConfigError
+from normscope.runtime.launcher import STOPPED
 from normscope.runtime.torchrun import is_main, job_name
 from normscope.training.config import FINETUNING, INTERVALS, TrainConfig, WandbMode
 
-STOPPED = 130  # the exit code of a command stopped by Ctrl-C
 LAUNCHING = ("nproc", "max_restarts")
 
 

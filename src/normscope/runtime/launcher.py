@@ -10,6 +10,9 @@ from collections.abc import Sequence
 from normscope.checks import check_non_negative, check_positive_int
 from normscope.runtime.machine_load import usable_cores
 
+STOPPED = 130
+"""The exit code of a command stopped by Ctrl-C."""
+
 
 def launch(arguments: Sequence[str], nproc: int, max_restarts: int = 0) -> int:
     """Run `normscope` with these arguments in several processes, and return the exit code.
@@ -29,7 +32,9 @@ def launch(arguments: Sequence[str], nproc: int, max_restarts: int = 0) -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # the ranks say what went wrong
+    for name in list(logging.root.manager.loggerDict):
+        if name.startswith("torch.distributed."):  # each has a level of its own
+            logging.getLogger(name).setLevel(logging.CRITICAL)  # the ranks say what went wrong
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -42,12 +47,12 @@ def launch(arguments: Sequence[str], nproc: int, max_restarts: int = 0) -> int:
     )
     try:
         elastic_launch(config, sys.executable)("-m", "normscope", *arguments)
-    except SignalException as error:
-        return 128 + int(error.sigval)
+    except SignalException:  # sent to the ranks, which have stopped and saved
+        return STOPPED
     except ChildFailedError as error:
-        rank, failure = error.get_first_failure()
-        if failure.exitcode < 0:
-            name = signal.Signals(-failure.exitcode).name
-            print(f"error: rank {rank} was ended by {name} (out of memory?)", file=sys.stderr)
-        return 1 if failure.exitcode < 0 else failure.exitcode
+        killed = {rank: -one.exitcode for rank, one in error.failures.items() if one.exitcode < 0}
+        for rank, number in killed.items():
+            reason = " (out of memory?)" if number == signal.SIGKILL else ""
+            print(f"error: rank {rank} was ended by {signal.Signals(number).name}{reason}", file=sys.stderr)
+        return 1 if killed else error.get_first_failure()[1].exitcode
     return 0

@@ -19,7 +19,6 @@ from typing import Any, cast
 
 import torch
 import torch.distributed as dist
-from torch.distributed import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from normscope.errors import ConfigError, RankError
@@ -129,7 +128,7 @@ def join_ranks() -> Ranks:
                     torch.cuda.set_device(local)
                     backend = "cpu:gloo,cuda:nccl"
                 store, rank, size = next(rendezvous("env://", timeout=_MEETING))
-                own = PrefixStore(_agree_on_name(store, rank, size), store)
+                own = dist.PrefixStore(_agree_on_name(store, rank, size), store)
                 dist.init_process_group(backend, store=own, rank=rank, world_size=size)
                 torchrun.first_to_say = partial(_is_first, own)
                 atexit.register(_leave)
@@ -191,7 +190,7 @@ def check_device(device: torch.device, ranks: Ranks) -> None:
     found = torch.cuda.device_count()
     if device.type != "cuda":
         problem, fix = f"device={str(device)!r}: several ranks train on CPUs or NVIDIA GPUs", "--device cpu"
-    elif device.index is not None:
+    elif ":" in str(device):
         problem, fix = f"device={str(device)!r} is one device, but each rank takes its own", "--device cuda"
     elif ranks.local_rank >= found:
         problem, fix = (

@@ -149,7 +149,7 @@ def report_start(session: TrainingSession) -> None:
         "threads": str(session.max_threads),
     }
     if session.ranks.size > 1:
-        info["ranks"] = f"{session.ranks.size} ({session.config.parallel})"
+        info["ranks"] = f"{session.ranks.size} {session.config.parallel}"
     session.events.emit_persistent(
         StartedEvent(
             session.step,

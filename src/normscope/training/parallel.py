@@ -6,7 +6,8 @@ the mean of the batch: the loss and the gradients are those of one process, up t
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Protocol, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import torch
 import torch.distributed as dist
@@ -95,7 +96,7 @@ class Replicas(OneProcess):
             self._ddp = nn.parallel.DistributedDataParallel(
                 self._loss, forward_sync_buffers=False, gradient_as_bucket_view=True
             )
-        self._ddp.register_comm_hook(None, _add_gradients)
+        self._ddp.register_comm_hook(None, lambda _, bucket: _add_gradients(bucket))
 
     def loss(self, share: float, *batch: Tensor) -> Tensor:
         loss: Tensor = self._ddp(share, *batch)
@@ -105,8 +106,12 @@ class Replicas(OneProcess):
         quiet: AbstractContextManager[None] = nullcontext() if is_last else self._ddp.no_sync()
         return quiet
 
+    @property
+    def validation_loss(self) -> Callable[..., Tensor] | None:
+        return partial(self._loss, 1.0)  # also of no rows, since norms with sync=True wait for every rank
 
-def _add_gradients(_: object, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+
+def _add_gradients(bucket: Any) -> torch.futures.Future[Tensor]:
     """Add up a bucket of gradients; DDP by itself would divide by the number of ranks."""
     future = dist.all_reduce(bucket.buffer(), async_op=True).get_future()
     added: torch.futures.Future[Tensor] = future.then(lambda done: done.value()[0])

@@ -22,7 +22,7 @@ def on_ranks(size: int, work: Callable[..., object], *arguments: object) -> list
     with tempfile.TemporaryDirectory(prefix="normscope-ranks-") as folder:
         processes = start_ranks(size, _save_result, folder, work, *arguments)
         for process in processes:
-            process.join(300)
+            process.join(100)
         problems = [path.read_text() for path in sorted(Path(folder).glob("*.txt"))]
         assert [process.exitcode for process in processes] == [0] * size, "\n".join(problems)
         return [pickle.loads((Path(folder) / f"{rank}.pickle").read_bytes()) for rank in range(size)]  # noqa: S301
@@ -42,6 +42,12 @@ def free_port() -> int:
 
 
 def _as_rank(rank: int, size: int, port: int, work: Callable[..., object], *arguments: object) -> None:
+    become_rank(rank, size, port)
+    work(join_ranks(), *arguments)
+
+
+def become_rank(rank: int, size: int, port: int) -> None:
+    """What torchrun tells a process."""
     torch.set_num_threads(1)
     os.environ |= {
         "RANK": str(rank),
@@ -52,7 +58,6 @@ def _as_rank(rank: int, size: int, port: int, work: Callable[..., object], *argu
         "MASTER_PORT": str(port),
         "GLOO_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo",  # stay on this machine
     }
-    work(join_ranks(), *arguments)
 
 
 def _save_result(ranks: Ranks, folder: str, work: Callable[..., object], *arguments: object) -> None:

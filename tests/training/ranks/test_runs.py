@@ -53,7 +53,8 @@ def test_the_same_number_of_ranks_resumes_to_the_bit(tmp_path: Path, size: int, 
         in notices(broken)
     )
     started = [event["info"]["ranks"] for event in of_kind(straight, "started")]
-    assert started == [f"{size} ({parallel})"]
+    assert started == [f"{size} {parallel}"]
+    assert f"on cpu by {size} {parallel} ranks, including validation" in (straight.folder / "report.html").read_text()
 
 
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])

@@ -1,5 +1,7 @@
 """Optimizer steps with gradients that are equal on all ranks."""
 
+from typing import Any, cast
+
 import torch
 from torch import Tensor
 
@@ -19,14 +21,8 @@ def update(ranks: Ranks = ALONE, optimizer: str = "muon", parallel: str = "ddp")
     """The weights after a few steps, and the bytes of optimizer state on this rank."""
     model = GPT(llama(vocab_size=29, context=8, depth=3, width=20, heads=2))
     scramble(model)
-    config = TrainConfig(
-        steps=STEPS,
-        batch=1,
-        optimizer=optimizer,
-        parallel=parallel,
-        weight_decay=0.1,
-        lr=0.03,  # type: ignore[arg-type]
-    )
+    settings: dict[str, Any] = {"optimizer": optimizer, "parallel": parallel}
+    config = TrainConfig(steps=STEPS, batch=1, weight_decay=0.1, lr=0.03, **settings)
     parallel_model(model, config, ranks)
     sharded = is_sharded(model.embedding.weight)
     group = (ShardedOptimizerGroup if sharded else OptimizerGroup)(model, config, ranks)
@@ -48,7 +44,8 @@ def like(gradient: Tensor, weight: Tensor) -> Tensor:
         return gradient
     from torch.distributed.tensor import distribute_tensor
 
-    return distribute_tensor(gradient, weight.device_mesh, weight.placements, src_data_rank=None)  # type: ignore[attr-defined]
+    sharded: Any = weight
+    return cast(Tensor, distribute_tensor(gradient, sharded.device_mesh, sharded.placements, src_data_rank=None))
 
 
 def update_all(ranks: Ranks) -> dict[tuple[str, str], tuple[dict[str, Tensor], int]]:

@@ -64,9 +64,9 @@ def _model(record: RunRecord) -> str:
 
 def _progress(record: RunRecord, step: int) -> str:
     start, info = record.start, record.start.get("info")
-    device = info.get("device", "") if isinstance(info, Mapping) else ""
+    device, ranks = (info.get(name, "") if isinstance(info, Mapping) else "" for name in ("device", "ranks"))
     words = f"{step} of {'?' if record.steps is None else record.steps} steps in {format_duration(record.seconds)}"
-    words += f"{f' on {device}' if device else ''}, including validation"
+    words += f"{f' on {device}' if device else ''}{f' by {ranks} ranks' if ranks else ''}, including validation"
     when = str(start.get("when") or "").replace("T", " ").replace("+00:00", " UTC")
     return f"{words}, started {when}" if when else words
 

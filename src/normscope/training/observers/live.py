@@ -119,6 +119,8 @@ def _rows(progress: RunProgress, columns: int) -> Iterator[tuple[str, Text]]:
         yield "bits/byte", _bits(progress, progress.validation.bits_per_byte, columns)
     if last is not None:
         speed, busy = f"{format_count(progress.tokens_per_second)} tokens/s", progress.threads
+        if progress.start is not None and "ranks" in progress.start.info:
+            speed += f" of {printable(progress.start.info['ranks'])} ranks"
         if busy is not None and end is None:
             speed += f" with {busy.threads} of {busy.max_threads} threads, the machine is busy"
         # The final row shows the time of the whole run, which may include earlier sessions.

@@ -37,7 +37,7 @@ class OptimizerGroup:
         self._names = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
         inner = {name: weight for name, weight in self._names.items() if _is_inner_matrix(name, weight)}
         self._muon_names = inner if config.optimizer == "muon" else {}
-        self._name_of = {weight: name for name, weight in self._names.items()}
+        self._name_of: dict[Tensor, str] = {weight: name for name, weight in self._names.items()}
         self._owner_of = self._deal(config.ns_steps)
         self._muon, self._adamw = self._make_muon(config), self._make_adamw(config, inner)
         self._optimizers = [optimizer for optimizer in (self._muon, self._adamw) if optimizer is not None]

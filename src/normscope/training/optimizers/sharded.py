@@ -25,7 +25,7 @@ def whole(tensor: Tensor) -> Tensor:
     if not is_sharded(tensor):
         return tensor
     with rank_errors():
-        return cast(Any, tensor.detach()).full_tensor()
+        return cast(Tensor, cast(Any, tensor.detach()).full_tensor())
 
 
 def is_sharded(tensor: Tensor) -> bool:
@@ -38,7 +38,7 @@ def own_rows(tensor: Tensor, like: Tensor) -> Tensor:
 
     sharded: Any = like
     divided = distribute_tensor(tensor, sharded.device_mesh, sharded.placements, src_data_rank=None)
-    return divided.to_local()
+    return cast(Tensor, divided.to_local())
 
 
 class ShardedOptimizerGroup(OptimizerGroup):
@@ -144,7 +144,8 @@ def _sharded_like(rows: Tensor, like: Tensor) -> Tensor:
 
     sharded: Any = like
     shape, stride = sharded.shape, sharded.stride()
-    return DTensor.from_local(rows, sharded.device_mesh, sharded.placements, shape=shape, stride=stride)
+    found = DTensor.from_local(rows, sharded.device_mesh, sharded.placements, shape=shape, stride=stride)
+    return cast(Tensor, found)
 
 
 def _empty(weight: Tensor) -> Tensor:
