@@ -52,7 +52,7 @@ def step_seconds(depth: int, steps: int, way: str) -> float:
         folder = Path(place) / "run"
         run([*fixed, sys.executable, "-m", "normscope", "train", *size, *quiet, *options, "--out", folder])
         events = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    times = [event["seconds"] for event in events if event["kind"] == "step"]
+    times: list[float] = [event["seconds"] for event in events if event["kind"] == "step"]
     return statistics.median(times[WARM_UP:])
 
 
