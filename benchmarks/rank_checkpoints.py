@@ -70,10 +70,10 @@ def answer(way: str, given: Arguments) -> dict[str, float]:
     size, parallel = WAYS[way]
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "run"
-        options = ["--depth", str(given.depth), "--steps", "1", "--parallel", parallel, "--out", folder, "--quiet"]
+        options = ["--depth", str(given.depth), "--steps", "1", "--parallel", parallel, "--out", str(folder), "--quiet"]
         run([sys.executable, "-m", "normscope", "train", *options])
         start = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(size)] if size > 1 else []
-        worker = [__file__, "--worker", folder, "--repeats", str(given.repeats)]
+        worker = [__file__, "--worker", str(folder), "--repeats", str(given.repeats)]
         output = run([sys.executable, *start, *worker]).output
     found: dict[str, float] = json.loads(next(line for line in output.splitlines() if line.startswith('{"save"')))
     return found

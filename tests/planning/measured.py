@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from normscope.blocks.block import Block
 from normscope.data.batches import Batches
 from normscope.models.gpt import GPT, GPTConfig
 from normscope.models.presets import preset
@@ -112,6 +113,7 @@ def _watch(trainer: Trainer, found: Measured) -> None:
     trainer.parallel.loss = loss  # type: ignore[method-assign]
     trainer.optimizer.step = update  # type: ignore[method-assign]
     for block in model.blocks:
+        assert isinstance(block, Block)
         block.mlp.register_forward_pre_hook(count_whole)
 
 
@@ -152,7 +154,7 @@ def _address(tensor: Tensor) -> int:
 
 
 def _local(tensor: Tensor) -> Tensor:
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor  # type: ignore[operator]
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 def _traffic() -> tuple[int, int]:

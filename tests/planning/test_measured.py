@@ -42,7 +42,7 @@ def all_cases() -> list[Case]:
 
 
 def cases_with_each_value() -> list[Case]:
-    axes = [[*PRESETS, *PRESETS[::-1]], PARALLEL, [*SETTINGS.values()], [*MODELS.values()]]
+    axes: list[list[Any]] = [[*PRESETS, *PRESETS[::-1]], PARALLEL, [*SETTINGS.values()], [*MODELS.values()]]
     return [Case(*(axis[i] for axis, i in zip(axes, row, strict=True))) for row in each_once(list(map(len, axes)))]
 
 

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from normscope.blocks.checks import lookup
 from normscope.checks import check_positive_int, check_positive_number
@@ -58,7 +58,7 @@ def find_gpu(name: str, **changes: float | None) -> GPU:
     >>> find_gpu("h100", network_bandwidth=50.0).network_bandwidth, find_gpu("a100").node_bandwidth
     (50.0, 300)
     """
-    given = {field: value for field, value in changes.items() if value is not None}
+    given: dict[str, Any] = {field: value for field, value in changes.items() if value is not None}
     check_positive_number(**given)
     return dataclasses.replace(lookup("GPU", name, GPUS), **given)
 
