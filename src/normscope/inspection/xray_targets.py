@@ -20,7 +20,6 @@ from normscope.interop.formats import HUGGINGFACE
 from normscope.models.gpt import GPT
 from normscope.models.presets import preset
 from normscope.models.size import MAX_BLOCKS
-from normscope.runs.checksummed_folder import tensor_specs
 from normscope.runs.read_source import Source
 from normscope.runs.run import Run
 from normscope.storage.json_files import read_json
@@ -71,7 +70,7 @@ def from_run(folder: Path, checkpoint: str | int, seed: int = 0) -> XrayTarget:
     model, done = run.load_trained_model(checkpoint)
     corpus, train = run.corpus(verify=["validation"]), run.config.train
     optimizer = OptimizerGroup(model, train)
-    expected = tensor_specs(optimizer.expected_tensors() if done else {})
+    expected = optimizer.expected_tensors() if done else {}
     optimizer.load(run.checkpoints.open(done).tensors("optimizer", expected))
     several = list(islice(validation_batches(corpus, model.config.context, BATCH_SIZE), 64))
 

@@ -128,7 +128,7 @@ def join_ranks() -> Ranks:
                     torch.cuda.set_device(local)
                     backend = "cpu:gloo,cuda:nccl"
                 store, rank, size = next(rendezvous("env://", timeout=_MEETING))
-                own = dist.PrefixStore(_agree_on_name(store, rank, size), store)
+                own = dist.distributed_c10d.PrefixStore(_agree_on_name(store, rank, size), store)
                 dist.init_process_group(backend, store=own, rank=rank, world_size=size)
                 torchrun.first_to_say = partial(_is_first, own)
                 atexit.register(_leave)

@@ -34,7 +34,7 @@ class Job:
 
     def finish(self) -> tuple[int | None, str]:
         """The exit code, and what the processes wrote to stderr."""
-        self.process.join(100)
+        self.process.join(250)
         assert self.process.exitcode is not None, f"the command hangs: {self.errors.read_text()}"
         return self.process.exitcode, self.errors.read_text()
 
@@ -59,7 +59,7 @@ def wait_for_step(job: Job, run: Path, step: int) -> None:
 
 
 def wait_until(job: Job, is_true: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 100
+    deadline = time.monotonic() + 250
     while not is_true():
         assert job.process.is_alive(), job.errors.read_text()
         assert time.monotonic() < deadline

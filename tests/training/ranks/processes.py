@@ -22,7 +22,7 @@ def on_ranks(size: int, work: Callable[..., object], *arguments: object) -> list
     with tempfile.TemporaryDirectory(prefix="normscope-ranks-") as folder:
         processes = start_ranks(size, _save_result, folder, work, *arguments)
         for process in processes:
-            process.join(100)
+            process.join(250)
         problems = [path.read_text() for path in sorted(Path(folder).glob("*.txt"))]
         assert [process.exitcode for process in processes] == [0] * size, "\n".join(problems)
         return [pickle.loads((Path(folder) / f"{rank}.pickle").read_bytes()) for rank in range(size)]  # noqa: S301

@@ -109,7 +109,7 @@ def test_kills_at_any_moment(tmp_path: Path, launcher: str, parallel: str) -> No
         folder.mkdir()
     launch = ["-m", "torch.distributed.run", "--nproc-per-node", "2"] if launcher == "torchrun" else []
 
-    def start(folder: Path) -> subprocess.Popen[str]:
+    def start(folder: Path) -> subprocess.Popen[bytes]:
         given, restarts = words(folder, "--parallel", parallel, steps=steps), ["--max-restarts", str(kills)]
         if launcher == "torchrun":
             begin = given.index("--nproc")
@@ -117,13 +117,22 @@ def test_kills_at_any_moment(tmp_path: Path, launcher: str, parallel: str) -> No
         else:
             given = ["-m", "normscope", *given, *restarts]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        pipes = {"stdout": subprocess.DEVNULL, "stderr": (folder / "errors").open("w")}
-        return subprocess.Popen([sys.executable, *given], text=True, env=environment, **pipes)
+        with (folder / "errors").open("w") as errors:
+            command = [sys.executable, *given]
+            return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, env=environment)
 
     assert start(straight).wait(300) == 0, (straight / "errors").read_text()
     process, rng, killed = start(broken), random.Random(launcher + parallel), 0
+    metrics = broken / "run" / "metrics.jsonl"
+
+    def size() -> int:
+        return metrics.stat().st_size if metrics.exists() else 0
+
     while killed < kills and process.poll() is None:
-        time.sleep(rng.uniform(0.0, 12.0))
+        time.sleep(rng.uniform(0.0, 4.0))
+        before = size()
+        while killed % 2 and process.poll() is None and size() <= before:  # every second time, not before it trains
+            time.sleep(0.05)
         if ranks := processes_of(process.pid):
             os.kill(rng.choice(ranks), signal.SIGKILL)
             killed += 1

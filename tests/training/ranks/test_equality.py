@@ -5,6 +5,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +29,7 @@ def all_jobs() -> Iterator[Job]:
 
 def covering_jobs() -> dict[int, list[Job]]:
     """For each number of ranks, the jobs that together cover every pair of values."""
-    axes = [SIZES, *map(list, AXES.values())]
+    axes: list[list[Any]] = [SIZES, *map(list, AXES.values())]
     found = defaultdict[int, list[Job]](list)
     for row in cover([len(axis) for axis in axes]):
         size, *values = (axis[i] for axis, i in zip(axes, row, strict=True))
