@@ -21,6 +21,8 @@ import default_run
 import fuse_speed
 import layer_speed
 import nanogpt_step
+import rank_checkpoints
+import ranks
 import step_speed
 import thread_pool
 import time_to_quality
@@ -109,6 +111,16 @@ def sections(given: Arguments) -> list[Section]:
             "`benchmarks/xray_overhead.py`. A training step under the x-ray, and after it has ended, against a "
             "plain step; interleaved.",
             xray_overhead.table,
+        ),
+        Section(
+            "Several ranks",
+            "`benchmarks/ranks.py`. A training step of `normscope train --nproc 2`, and what torchrun costs one rank.",
+            ranks.table,
+        ),
+        Section(
+            "Checkpoints of several ranks",
+            "`benchmarks/rank_checkpoints.py`. Saving and loading, synced to the disk and with checksums verified.",
+            rank_checkpoints.table,
         ),
         Section(
             "Busy machine",

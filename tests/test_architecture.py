@@ -38,6 +38,7 @@ LEVELS = {
     "training": 9,
     "inspection": 10,
     "exporting": 10,
+    "planning": 10,
     "lab": 10,
     "studio": 11,
     "cli": 12,

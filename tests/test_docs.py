@@ -28,6 +28,8 @@ SHORTER = {
     "resume runs/my --steps": ["--steps", "6"],
     "xray gpt2": ["--depth", "1"],
     "import": ["--out", "runs/again"],
+    "plan llama": ["--depth", "1", "--width", "48", "--heads", "3"],
+    "plan nanochat": ["--depth", "1", "--width", "48", "--heads", "3"],
 }
 """Options that make a command short enough for a test; they come after the page's own."""
 NOT_RUN = (

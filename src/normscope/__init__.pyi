@@ -68,6 +68,7 @@ from normscope.models.presets import nanochat_2026_07 as nanochat_2026_07
 from normscope.models.presets import preset as preset
 from normscope.models.vit import ViT as ViT
 from normscope.models.vit import ViTConfig as ViTConfig
+from normscope.planning.plan import plan as plan
 from normscope.runs.import_model import import_model as import_model
 from normscope.runs.list_runs import list_runs as list_runs
 from normscope.runs.read_source import load as load

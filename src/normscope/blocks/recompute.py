@@ -24,10 +24,10 @@ def recompute(result: Tensor, function: Callable[..., Tensor], *inputs: Tensor |
     if torch.compiler.is_compiling() or not result.requires_grad:
         yield
         return
-    place, known = result.untyped_storage().data_ptr(), [x if x is None else x.detach() for x in inputs]
+    storage, known = result.untyped_storage()._cdata, [x if x is None else x.detach() for x in inputs]
 
     def pack(tensor: Tensor) -> Any:
-        is_result = tensor.untyped_storage().data_ptr() == place and tensor.numel() == result_size
+        is_result = tensor.untyped_storage()._cdata == storage and tensor.numel() == result_size
         return tensor.shape if is_result and tensor.is_contiguous() else tensor
 
     def unpack(packed: Any) -> Tensor:

@@ -37,6 +37,7 @@ COMMANDS = {
     "replay": ("normscope.cli.replay", "Reproduce the batch that produced a NaN or Inf"),
     "prepare": ("normscope.cli.prepare", "Tokenize text once, to share between runs"),
     "doctor": ("normscope.cli.doctor", "Show the hardware, and measure the time and memory of a config"),
+    "plan": ("normscope.cli.plan", "Plan training on many GPUs: memory, messages and time of a step"),
     "xray": ("normscope.cli.xray", "Diagnose a model: activations and gradients per layer"),
     "diff": ("normscope.cli.diff", "Compare two models: structure, weights, tokenizers and behavior"),
     "draw": ("normscope.cli.draw", "Draw a scope, a block or a whole model"),

@@ -15,7 +15,6 @@ from normscope.data.packed_batches import validation_batches
 from normscope.errors import ConfigError, NormscopeError, WeightsError
 from normscope.inspection.user_function import call_function, check_call
 from normscope.interop.checkpoint import build_model
-from normscope.interop.files.lazy_tensors import tensor_specs
 from normscope.interop.files.safetensors_file import open_sharded
 from normscope.interop.formats import HUGGINGFACE
 from normscope.models.gpt import GPT

@@ -244,13 +244,13 @@ class GPT(BaseModule):
         self, stream: ResidualStream, *, mask: Tensor | None = None, last_only: bool = False, capped: bool = True
     ) -> Tensor:
         """Apply the final norm and the head to the residual stream; arguments as in `forward`."""
-        x = self._normalize(stream, mask)  # of all tokens, because the norm may share statistics along s
+        x = self.head_input(stream, mask)  # of all tokens, because the norm may share statistics along s
         x = x[:, -1:] if last_only else x
         logits: Tensor = self._tied_head(x) if self.head is None else self.head(x)
         return cap_logits(logits, self.config.logit_cap) if capped else logits
 
-    def _normalize(self, stream: ResidualStream, mask: Tensor | None) -> Tensor:
-        """Return what the head reads."""
+    def head_input(self, stream: ResidualStream, mask: Tensor | None = None) -> Tensor:
+        """Return what the head reads: the residual stream after the final norm."""
         x = stream.x
         if self.backout is not None and stream.middle is not None:
             x = self.backout(x, stream.middle)
@@ -286,7 +286,7 @@ class GPT(BaseModule):
         cap, labels = self.config.logit_cap, targets.flatten().long()
         try:
             if self._computes_loss_in_chunks(tokens):
-                x = self._normalize(self._last_stream(tokens, mask, None, positions), mask)
+                x = self.head_input(self._last_stream(tokens, mask, None, positions), mask)
                 return linear_cross_entropy(x.flatten(0, 1), self._head_weight, labels, cap)
             options = {} if positions is None else {"positions": positions}
             logits = self(tokens, mask=mask, **options, **({} if cap is None else {"capped": False}))

@@ -7,6 +7,7 @@ other axes, one value per statistic.
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._subclasses import FakeTensor
 
 from normscope.ops import registry
 from normscope.ops.buffers import any_requires_grad
@@ -50,7 +51,8 @@ def layer_norm(x: Tensor, row: tuple[int, ...], weight: Tensor | None, bias: Ten
 
     With one group, and each value of a row as a channel, its gradients do not depend on the number of threads.
     """
-    if x.is_cpu and registry.is_tiny(x.numel(), row) and any_requires_grad(weight, bias):
+    is_real = x.is_cpu and not isinstance(x, FakeTensor)  # whose group norm is stricter about shapes
+    if is_real and registry.is_tiny(x.numel(), row) and any_requires_grad(weight, bias):
         y: Tensor = torch.native_group_norm(x, weight, bias, x.numel() // row[0], row[0], 1, 1, eps)[0]
         return y
     return torch.layer_norm(x, row, weight, bias, eps)

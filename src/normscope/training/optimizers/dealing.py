@@ -11,7 +11,7 @@ from torch import Tensor
 
 from normscope.runtime.ranks import Ranks, rank_errors
 
-_BUCKET_BYTES = 2**20
+BUCKET_BYTES = 2**20
 """Smaller tensors are sent together: each message takes a tenth of a millisecond."""
 
 
@@ -46,12 +46,12 @@ class Broadcasts:
         buckets: dict[tuple[int, torch.dtype], list[Tensor]] = {}
         for tensor, owner in tensors:
             key = owner, tensor.dtype
-            if tensor.nbytes >= _BUCKET_BYTES:
+            if tensor.nbytes >= BUCKET_BYTES:
                 self._send([tensor], owner)
                 continue
             bucket = buckets.setdefault(key, [])
             bucket.append(tensor)
-            if sum(one.nbytes for one in bucket) >= _BUCKET_BYTES:
+            if sum(one.nbytes for one in bucket) >= BUCKET_BYTES:
                 self._send(buckets.pop(key), owner)
         for (owner, _), bucket in buckets.items():
             self._send(bucket, owner)

@@ -46,7 +46,7 @@ class OptimizerGroup:
 
     def _deal(self, ns_steps: int) -> dict[str, int]:
         """The rank that updates each parameter: the work of Muon is balanced first, then the memory."""
-        muon = deal({name: _muon_cost(weight, ns_steps) for name, weight in self._muon_names.items()}, self._ranks.size)
+        muon = deal({name: muon_cost(weight, ns_steps) for name, weight in self._muon_names.items()}, self._ranks.size)
         loads = [0.0] * self._ranks.size
         for name, owner in muon.items():
             loads[owner] += self._names[name].numel()
@@ -78,6 +78,11 @@ class OptimizerGroup:
         return {
             name: weight for name, weight in self._names.items() if name not in self._muon_names and self._is_own(name)
         }
+
+    @property
+    def owners(self) -> Mapping[str, int]:
+        """The rank that updates each trained parameter."""
+        return self._owner_of
 
     @property
     def parameters(self) -> list[Tensor]:
@@ -168,7 +173,7 @@ class OptimizerGroup:
         optimizer.state[weight][key] = value.to(weight.device).clone()
 
 
-def _muon_cost(weight: Tensor, ns_steps: int) -> float:
+def muon_cost(weight: Tensor, ns_steps: int) -> float:
     """The multiplications of a matrix's orthogonalization."""
     n, m = sorted(weight.shape)
     return float(n * n * (2 * m + 4 * ns_steps * n))

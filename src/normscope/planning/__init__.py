@@ -1,0 +1,1 @@
+"""Training on many GPUs, planned: memory, messages and time of a step, without running one."""
