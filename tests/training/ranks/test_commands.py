@@ -76,12 +76,11 @@ def test_without_restarts_a_killed_rank_ends_the_others(tmp_path: Path) -> None:
     ranks = job.ranks()
     os.kill(ranks[1], signal.SIGKILL)
     code, errors = job.finish()
-    assert code == 1
+    assert code in (1, 2)  # of forked ranks, the agent tells only the first that it sees end
     messages = [line for line in errors.splitlines() if "error:" in line]
     lost = "error: lost the connection to another rank: it failed or was killed"
-    assert sorted(messages) == sorted(
-        ["error: rank 1 was ended by SIGKILL (out of memory?)", f"[rank 0] {lost}", f"[rank 2] {lost}"]
-    )
+    killed = ["error: rank 1 was ended by SIGKILL (out of memory?)"] if code == 1 else []
+    assert sorted(messages) == sorted([*killed, f"[rank 0] {lost}", f"[rank 2] {lost}"])
     for rank in ranks:
         with pytest.raises(ProcessLookupError):
             os.kill(rank, 0)
