@@ -18,6 +18,7 @@ from normscope.cli.explain import Explain
 from normscope.cli.export import Export
 from normscope.cli.import_model import Import
 from normscope.cli.lab import LabList, LabReport, LabRun
+from normscope.cli.plan import Plan
 from normscope.cli.prepare import Prepare
 from normscope.cli.replay import Replay
 from normscope.cli.report import Report
@@ -82,6 +83,7 @@ COMMANDS: Mapping[str, tuple[str, Sequence[type]]] = {
     "lab-run": ("lab run variance-by-depth --seeds 1 --workers 1 --out made", (LabRun,)),
     "lab-list": ("lab list --out made", (LabList,)),
     "lab-report": ("lab report --out made", (LabReport,)),
+    "plan": ("plan --preset llama --depth 1 --width 64 --heads 1 --context 16 --gpus 2", (Plan,)),
     "completion": ("completion bash", (Completion,)),
     "doctor": ("doctor --depth 1 --seconds 0.01", (Doctor,)),
 }

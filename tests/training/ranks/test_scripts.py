@@ -53,4 +53,4 @@ def test_a_restarted_job_finds_its_own_run(tmp_path: Path) -> None:
     for job, restarts in (("a", 0), ("b", 0), ("a", 1), ("b", 2), ("c", 1), ("a", 0)):
         finish(start_forked(as_job, str(tmp_path), job, restarts))
         found.append((tmp_path / "found.txt").read_text())
-    assert found == ["text", "text-2", "text", "text-2", "text-3", "text-4"]
+    assert found == ["text", "text-2", "text", "text-2", "text-3", "text"]
