@@ -11,9 +11,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from normscope.errors import CheckpointError, FileError
+from normscope.errors import CheckpointError, FileError, RankError
+from normscope.interop.files.safetensors_file import safetensors_bytes
 from normscope.runs import checksummed_folder
 from normscope.runs.checksummed_folder import MANIFEST_NAME, ChecksummedFolder
+from normscope.runtime.ranks import Ranks
 from tests.runs.tampering import rewrite, rewrite_manifest
 from tests.support import file_size_limit, randn
 
@@ -164,3 +166,30 @@ def test_only_writable_files_are_fsynced(tmp_path: Path, monkeypatch: pytest.Mon
     checksummed_folder.write_folder(tmp_path / "x", TENSORS, {})
     assert len(modes) == 4
     assert os.O_RDONLY not in modes
+
+
+class LosesTheOther(Ranks):
+    """Rank 0 of two. The other writes its part, and is killed before rank 0 has told it that all is complete."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(0, 2)
+        object.__setattr__(self, "events", iter([lambda: self.write(folder), self.lose]))
+
+    def write(self, folder: Path) -> None:
+        (folder / "model-1-of-2.safetensors").write_bytes(b"".join(safetensors_bytes({"b": torch.ones(2)})))
+
+    def lose(self) -> None:
+        raise RankError("lost the connection to another rank")
+
+    def barrier(self) -> None:
+        next(self.events)()  # type: ignore[attr-defined]
+
+    def sum(self, *values: float) -> list[float]:
+        return list(values)
+
+
+def test_a_complete_folder_outlives_a_rank_that_is_killed_afterwards(tmp_path: Path) -> None:
+    folder = tmp_path / "00000003"
+    with pytest.raises(RankError, match="lost the connection"):
+        checksummed_folder.write_folder(folder, {"model": {"a": torch.zeros(2)}}, {}, ranks=LosesTheOther(folder))
+    assert sorted(ChecksummedFolder(folder).tensors("model")) == ["a", "b"]

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 from normscope._version import __version__
 from normscope.checks import did_you_mean
 from normscope.cli.streams import guarded_streams
-from normscope.errors import NormscopeError
+from normscope.errors import NormscopeError, RankError
 from normscope.runtime import torchrun
 from normscope.runtime.openmp import set_env_defaults
 
@@ -109,6 +109,8 @@ def _run_safely(given: Sequence[str]) -> int:
         if torchrun.shows(error):
             # In one piece, between those of other ranks.
             print(f"{torchrun.rank_label()}error: {_as_typed(str(error), given)}\n", end="", file=sys.stderr)
+        if isinstance(error, RankError) and error.is_echo:
+            torchrun.wait_for_report()
         return EXIT_USAGE
     except KeyboardInterrupt:
         if sys.stdout.isatty():

@@ -89,7 +89,7 @@ def write_folder(
         ranks: The processes that write the folder together.
     """
     folder = SafeFolder.of(folder)
-    existed = folder.exists()
+    existed, is_written = folder.exists(), False
     try:
         with write_errors(folder.path):
             if ranks.is_main:
@@ -102,10 +102,12 @@ def write_folder(
                 names = [_file_name(name, rank, ranks.size) for name in tensors for rank in range(ranks.size)]
                 write_manifest(folder, [*names, STATE_NAME], config_sha256)
                 folder.parent.sync()
+                is_written = True  # whatever happens to the other ranks
             ranks.barrier()
     except BaseException:
-        if not existed and ranks.is_main:
+        if ranks.is_main and not existed and not is_written:
             with suppress(OSError):
+                folder.remove(MANIFEST_NAME)  # first: an interrupted removal must not leave what looks complete
                 folder.parent.remove(folder.path.name)
         raise
 

@@ -11,7 +11,7 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -54,12 +54,12 @@ class Ranks:
         return self.rank == 0
 
     def part(self, count: int) -> slice:
-        """This rank's part of `count` items in a row. Parts differ by one item at most.
+        """This rank's part of `count` items in a row. Parts differ by one item at most; rank 0 never has the fewest.
 
         >>> [Ranks(rank, 3).part(8) for rank in range(3)]
-        [slice(0, 2, None), slice(2, 5, None), slice(5, 8, None)]
+        [slice(0, 3, None), slice(3, 6, None), slice(6, 8, None)]
         """
-        return slice(self.rank * count // self.size, (self.rank + 1) * count // self.size)
+        return slice(-(-self.rank * count // self.size), -(-(self.rank + 1) * count // self.size))
 
     def sum(self, *values: float) -> list[float]:
         """The sum over all ranks of each value, in float64."""
@@ -109,6 +109,8 @@ class Ranks:
 
 ALONE = Ranks()
 _joined: Ranks | None = None
+_joined_group: Any = None
+"""The process group of `_joined`: a script may replace its own."""
 
 
 def join_ranks() -> Ranks:
@@ -116,10 +118,10 @@ def join_ranks() -> Ranks:
 
     A process group that exists already is used. Ours ends with the process.
     """
-    global _joined
+    global _joined, _joined_group
     if not (dist.is_available() and (dist.is_initialized() or torchrun.is_launched())):
         return ALONE
-    if _joined is None:
+    if _joined is None or _joined_group is not dist.group.WORLD:
         local = int(os.environ.get("LOCAL_RANK") or 0)
         with rank_errors():
             if not dist.is_initialized():
@@ -134,6 +136,8 @@ def join_ranks() -> Ranks:
                 atexit.register(_leave)
             patient = dist.new_group(backend="gloo", timeout=_PATIENCE)
         local_size = int(os.environ.get("LOCAL_WORLD_SIZE") or 1)
+        torchrun.wait_for_report = partial(_wait_for_report, patient)
+        _joined_group = dist.group.WORLD
         _joined = Ranks(dist.get_rank(), dist.get_world_size(), local, local_size, patient)
     return _joined
 
@@ -175,6 +179,12 @@ def _agree_on_name(store: Any, rank: int, size: int) -> str:
                 waiting.remove(other)
         time.sleep(0.005)
     return word
+
+
+def _wait_for_report(group: Any) -> None:
+    """Wait until the rank that shows an error is gone: torchrun ends all ranks as soon as one of them exits."""
+    with suppress(RuntimeError):
+        dist.all_reduce(torch.zeros(1), group=group)  # which that rank never joins
 
 
 def _is_first(store: Any, message: str) -> bool:
@@ -221,6 +231,7 @@ def rank_errors() -> Iterator[None]:
             raise
         raise RankError(
             "lost the connection to another rank: it failed or was killed\n"
+            f"({str(error).splitlines()[0]:.160})\n"
             "fix: see its error; saved checkpoints are intact, and `normscope resume` continues from the last one"
         ) from error
 

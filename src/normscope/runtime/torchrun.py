@@ -14,6 +14,14 @@ first_to_say: Callable[[str], bool] | None = None
 """Whether no other rank has shown this message; None before the ranks meet."""
 
 
+def _no_wait() -> None:
+    """What a process alone does instead of waiting for a rank."""
+
+
+wait_for_report: Callable[[], None] = _no_wait
+"""Waits until the rank that shows an error has ended."""
+
+
 def is_launched(environment: Mapping[str, str] = os.environ) -> bool:
     """Whether this process is one of several that train together.
 
@@ -36,7 +44,7 @@ def is_main() -> bool:
 def shows(error: NormscopeError) -> bool:
     """Whether this process has to show an error. A mistake that all ranks find is shown once, a lost rank by each."""
     if first_to_say is None:
-        return is_main()
+        return int(os.environ.get("LOCAL_RANK") or 0) == 0  # once per machine, which may differ from the others
     return not error.is_echo if isinstance(error, RankError) else first_to_say(str(error))
 
 

@@ -1,5 +1,6 @@
 """After a NaN or Inf: save a bundle that reproduces it, then stop, or roll back and skip the batch."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import asdict
 
@@ -50,7 +51,9 @@ class RollbackCounter:
 
 def recover(session: TrainingSession, error: NonFiniteError, rollbacks: RollbackCounter) -> None:
     """Handle a NaN or Inf as `on_nan` says; raises if the run has to stop."""
-    batch, checkpoints = session.trainer.next_batch, session.run.checkpoints.steps()
+    batch = session.trainer.next_batch
+    # Rank 0 decides: on a network file system, others may still see an older folder.
+    checkpoints = json.loads(session.ranks.from_main(lambda: json.dumps(session.run.checkpoints.steps())))
     count, problem = rollbacks.count(checkpoints), str(error).splitlines()[0]
     with session.trainer.whole_model() as model:
         origin, text = (None, "") if model is None else _save_bundle(session, model, problem)
@@ -65,14 +68,19 @@ def recover(session: TrainingSession, error: NonFiniteError, rollbacks: Rollback
         repeated = f"the error recurred after {count} rollbacks\n" if count else ""
         fix = f"start a new run with a lower --matrix-lr and --lr; {saved}"
         raise NonFiniteError(f"{text}\n{repeated}fix: {fix}") from error
-    skipped = _roll_back(session, batch, rollbacks.next_step(checkpoints, session.step + 1))
+    step = rollbacks.next_step(checkpoints, session.step + 1)
+    skipped = _roll_back(session, batch, step, max(checkpoints, default=None))
     notice = f"{text}\nrolled back to step {session.step}; {skipped}"
     session.events.emit_persistent(NoticeEvent(session.step, notice))
 
 
 def _save_bundle(session: TrainingSession, model: GPT, problem: str) -> tuple[NonFiniteOrigin | None, str]:
     """Find the origin of a NaN or Inf and save what `normscope replay` needs; returns the origin and a message."""
-    trainer, micro_batch = session.trainer, session.config.micro_batch
+    trainer, ranks = session.trainer, session.ranks
+    # As many rows at a time as a rank has in training: more may not fit into its memory.
+    micro_batch = session.config.micro_batch
+    if ranks.size > 1:
+        micro_batch = -(-(micro_batch or session.config.batch) // ranks.size)
     batch = [tensor.to(session.device) for tensor in trainer.load_batch(trainer.next_batch)]
     set_rng_state(trainer.rng_before, session.device)
     with session.autocast():
@@ -85,9 +93,8 @@ def _save_bundle(session: TrainingSession, model: GPT, problem: str) -> tuple[No
     return origin, f"{problem}, {where}\nreproduce it: normscope replay {folder}"
 
 
-def _roll_back(session: TrainingSession, bad_batch: int, step: int | None) -> str:
+def _roll_back(session: TrainingSession, bad_batch: int, step: int | None, last: int | None) -> str:
     """Roll back to a checkpoint, and skip the bad batch; if it is not the last one, also all batches before it."""
-    last = session.run.checkpoints.last()
     session.begin(step, [*session.trainer.skipped_batches, bad_batch])
     if step == last:
         return f"batch {bad_batch} is skipped"
