@@ -149,7 +149,7 @@ class TrainingSession:
 
     def save(self) -> None:
         """Save a checkpoint of the current step, unless there is one."""
-        if self.ranks.agree(self.run.checkpoints.last()) == self.step:
+        if self.ranks.agree(self.run.checkpoints.last() if self.ranks.is_main else None) == self.step:
             return
         tensors, state = self.trainer.state()
         if self.metrics is not None:
