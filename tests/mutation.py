@@ -61,7 +61,7 @@ CORE: dict[str, list[str]] = {
         "lab/results/test_verdict",
         "lab/running/test_run_claims",
     ],
-    "diagnostics/tensor_stats": ["diagnostics/test_figures", "diagnostics/test_calibration"],
+    "diagnostics/stats/tensors": ["diagnostics/test_figures", "diagnostics/test_calibration"],
 }
 """Files to mutate and the tests of each, fastest to fail first."""
 

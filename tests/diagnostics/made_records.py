@@ -9,7 +9,7 @@ from torch import nn
 from normscope.diagnostics.findings import Finding
 from normscope.diagnostics.probe import Xray
 from normscope.diagnostics.record import LossRecord, ModuleRecord, ParameterRecord, StepRecord, XrayRecord
-from normscope.diagnostics.tensor_stats import AttentionStats, NormStats, ResidualJoin, TensorStats, UnitStats
+from normscope.diagnostics.stats.tensors import AttentionStats, NormStats, ResidualJoin, TensorStats, UnitStats
 
 
 def signal(rms: float, *, non_finite: float = 0.0, count: int = 64) -> TensorStats:

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from normscope.diagnostics.probe import Xray
-from normscope.diagnostics.tensor_stats import AttentionStats
+from normscope.diagnostics.stats.tensors import AttentionStats
 
 
 def looks_of(model: nn.Module, *batches: Tensor, **options: object) -> AttentionStats:

@@ -9,7 +9,7 @@ from hypothesis import given
 
 from normscope.diagnostics.findings import SEVERITIES, Finding, find
 from normscope.diagnostics.record import LossRecord, ModuleRecord, ParameterRecord, StepRecord, XrayRecord
-from normscope.diagnostics.tensor_stats import AttentionStats, NormStats, ResidualJoin, TensorStats, UnitStats
+from normscope.diagnostics.stats.tensors import AttentionStats, NormStats, ResidualJoin, TensorStats, UnitStats
 from tests.support import few_examples
 
 

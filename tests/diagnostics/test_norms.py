@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import normscope
-from normscope.diagnostics.tensor_stats import NormStats
+from normscope.diagnostics.stats.tensors import NormStats
 
 IMAGE, TEXT = (4, 6, 5, 5), (3, 7, 6)
 

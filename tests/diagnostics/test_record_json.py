@@ -15,7 +15,7 @@ from torch import nn
 from normscope.diagnostics.probe import Xray
 from normscope.diagnostics.record import LossRecord, ModuleRecord, StepRecord, XrayRecord
 from normscope.diagnostics.record_json import load_record, save_record
-from normscope.diagnostics.tensor_stats import TensorStats, UnitStats
+from normscope.diagnostics.stats.tensors import TensorStats, UnitStats
 from normscope.errors import FileError
 from normscope.storage.files import with_checksum
 from normscope.storage.json_files import FileFormat

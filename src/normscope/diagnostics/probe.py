@@ -19,10 +19,12 @@ from normscope.diagnostics.collect.products import UnregisteredParameters
 from normscope.diagnostics.collect.session import XraySession
 from normscope.diagnostics.collect.wrappers import ParallelWrapper, compiled_classes
 from normscope.diagnostics.findings import Finding, find
-from normscope.diagnostics.rank_stats import RanksRecord
 from normscope.diagnostics.ranks.observer import RankActivity, RankObserver
 from normscope.diagnostics.record import ModuleRecord, XrayRecord
 from normscope.diagnostics.record_json import save_record
+from normscope.diagnostics.stats.ranks import RanksRecord
+from normscope.diagnostics.watchers.watcher import Watched
+from normscope.diagnostics.watchers.watchers import Watchers
 from normscope.errors import ConfigError
 from normscope.storage.files import write_atomically
 from normscope.tracing.sharded import original_class
@@ -74,6 +76,7 @@ class Xray:
         self._observer = XrayObserver(inner, session, self._unregistered)
         self._tracer = Tracer(inner, self._observer)
         self._parameters = ParameterTracker(inner, session, self._unregistered, self._wrapper)
+        self._watchers = Watchers(Watched(inner, self._tracer.names, session, self._parameters))
         self._ranks = RankObserver(session, self._parameters, self._wrapper) if compare_ranks else None
         self._stack: ExitStack | None = None
         self._record: XrayRecord | None = None
@@ -101,6 +104,9 @@ class Xray:
                 if self._ranks is not None:
                     self._ranks.start()
             if self._submodules is True:
+                self._observer.watchers = self._watchers
+                stack.callback(self._watchers.stop)
+                self._watchers.start()
                 self._tracer.watch_functions()
             self._session.start()
             self._stack = stack.pop_all()
@@ -207,6 +213,7 @@ class Xray:
             foreign_optimizer_steps=self._parameters.foreign_optimizer_steps,
             steps_without_zero_grad=self._parameters.zero_grad.steps,
             unregistered_parameters=self._unregistered.finish(),
+            **self._watchers.finish(),
         )
 
     def _compare_ranks(

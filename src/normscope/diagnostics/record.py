@@ -7,8 +7,8 @@ import math
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from normscope.diagnostics.rank_stats import RanksRecord
-from normscope.diagnostics.tensor_stats import AttentionStats, NormStats, ResidualJoin, TensorStats, UnitStats
+from normscope.diagnostics.stats.ranks import RanksRecord
+from normscope.diagnostics.stats.tensors import AttentionStats, NormStats, ResidualJoin, TensorStats, UnitStats
 
 VERSION = 1
 """Format version, incremented when a field changes its meaning; older files are migrated (`record_json`)."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from normscope.diagnostics.record import FINGERPRINT_SIZE, VERSION, ModuleRecord, XrayRecord
-from normscope.diagnostics.tensor_stats import AttentionStats
+from normscope.diagnostics.stats.tensors import AttentionStats
 from normscope.errors import FileError
 from normscope.storage.files import with_checksum, write_atomically
 from normscope.storage.json_files import LARGE_FILE_BYTES, FileFormat, JsonSource, read_json

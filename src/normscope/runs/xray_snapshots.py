@@ -17,7 +17,7 @@ from normscope.diagnostics.findings.finding import Finding
 from normscope.diagnostics.probe import Xray
 from normscope.diagnostics.record import ParameterRecord, StepRecord, XrayRecord
 from normscope.diagnostics.record_json import load_record, record_text
-from normscope.diagnostics.tensor_stats import TensorStats
+from normscope.diagnostics.stats.tensors import TensorStats
 from normscope.errors import FileError
 from normscope.models.gpt import GPT
 from normscope.storage.safe_folder import SafeFolder

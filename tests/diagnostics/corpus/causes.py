@@ -63,7 +63,9 @@ CAUSES: dict[str, set[str]] = {
     },
     "weights are zero or all alike": {"zero-gradient", "identical-units", "attention-uniform"},
     "units are dead or saturated": {"dead-units", "saturated-units"},
-    "gradients vanish or explode": {"vanishing-gradients", "exploding-gradients", "vanishing-activations", "exploding-activations"},
+    "gradients vanish or explode": {
+        "vanishing-gradients", "exploding-gradients", "vanishing-activations", "exploding-activations",
+    },
     # norms
     "norm over the wrong axes": {"norm-leaks-future", "norm-over-few-values", "norm-over-padding", "mixes-samples"},
     "norm has a wrong eps": {"eps-too-large", "eps-too-small"},
@@ -83,11 +85,16 @@ CAUSES: dict[str, set[str]] = {
     "target network gets gradients": {"target-network-trained"},
     "target network or average never moves": {"copy-never-updated"},
     "target network equals the network": {"copy-equals-original"},
-    "generator and discriminator detached the wrong way": {"wrong-detach", "no-gradient", "not-in-optimizer", "graph-cut"},
+    "generator and discriminator detached the wrong way": {
+        "wrong-detach", "no-gradient", "not-in-optimizer", "graph-cut",
+    },
     "teacher in train mode": {"teacher-in-train-mode"},
     # NaN
     "NaN or Inf": {"non-finite-output", "non-finite-gradient", "non-finite-input", "non-finite-weights"},
     "NaN after huge updates": {"update-too-large", "exploded-weights", "non-finite-weights", "non-finite-output"},
-    "precision is too low": {"non-finite-output", "non-finite-gradient", "eps-too-small", "updates-lost-to-rounding", "scaler-skips-steps", "zero-gradient"},
+    "precision is too low": {
+        "non-finite-output", "non-finite-gradient", "eps-too-small", "updates-lost-to-rounding", "scaler-skips-steps",
+        "zero-gradient",
+    },
 }  # fmt: skip
 """The findings that count as naming a cause. Findings that mention only a consequence are not among them."""

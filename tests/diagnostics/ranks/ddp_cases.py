@@ -13,7 +13,7 @@ from torch.optim import SGD, AdamW, Optimizer
 from torch.utils.checkpoint import checkpoint
 
 from normscope.diagnostics.probe import Xray
-from normscope.diagnostics.rank_stats import RanksRecord
+from normscope.diagnostics.stats.ranks import RanksRecord
 from tests.diagnostics.ranks.launch import RankCase
 from tests.support import gradients as gradients_of
 from tests.support import randn

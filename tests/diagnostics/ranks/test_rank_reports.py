@@ -5,11 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from normscope.diagnostics.findings import find
-from normscope.diagnostics.rank_stats import RankDifference, RankRecord, RanksRecord
 from normscope.diagnostics.record import XrayRecord
 from normscope.diagnostics.record_json import load_record, record_text, save_record
 from normscope.diagnostics.report.page import xray_page
 from normscope.diagnostics.report.terminal import render_text
+from normscope.diagnostics.stats.ranks import RankDifference, RankRecord, RanksRecord
 from tests.diagnostics.made_records import plain
 
 MEMBERS = tuple(RankRecord(rank, 2, 2, 2, True, 0.5 + rank, f"c0ffee{rank}f") for rank in range(2))

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from normscope.diagnostics.rank_stats import list_ranks
 from normscope.diagnostics.record import XrayRecord
+from normscope.diagnostics.stats.ranks import list_ranks
 from tests.diagnostics.ranks import ddp_cases, fsdp_cases
 from tests.diagnostics.ranks.launch import launch, mismatches
 

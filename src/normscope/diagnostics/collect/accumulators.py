@@ -12,7 +12,7 @@ from normscope.diagnostics import record
 from normscope.diagnostics.collect.attention import AttentionAccumulator
 from normscope.diagnostics.collect.fingerprints import Fingerprint
 from normscope.diagnostics.collect.norms import NormAccumulator
-from normscope.diagnostics.tensor_stats import ResidualJoin, TensorStats, UnitStats
+from normscope.diagnostics.stats.tensors import ResidualJoin, TensorStats, UnitStats
 from normscope.ops.moments import ColumnStatistics, Moments
 
 _OUTLIERS = 5

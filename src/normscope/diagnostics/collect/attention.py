@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from normscope.diagnostics.tensor_stats import AttentionStats
+from normscope.diagnostics.stats.tensors import AttentionStats
 from normscope.ops.attention import attention_mask
 
 _MAX_QUERIES = 32  # sampled from each sequence

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -30,11 +30,23 @@ _DATA: Any = torch._C.TensorBase.data
 _Sides = tuple[TrackedTensor, TrackedTensor]
 
 
+class CallWatchers(Protocol):
+    """What else gets the calls that are recorded: `watchers.watchers.Watchers`."""
+
+    def enter_module(self, frame: CallFrame, args: Any, kwargs: Any, outer: Sequence[CallFrame]) -> None: ...
+
+    def exit_module(self, frame: CallFrame, output: Any) -> None: ...
+
+    def call_function(self, call: FunctionCall, result: Any) -> None: ...
+
+
 class FunctionObserver(TraceObserver):
     """Collect statistics of the torch functions called on tensors, and of normscope's own kernels."""
 
     def __init__(self, session: XraySession, unregistered: UnregisteredParameters) -> None:
         self._session, self._unregistered = session, unregistered
+        self.watchers: CallWatchers | None = None
+        """What else gets the calls of functions and modules."""
 
     def is_recording(self, frames: Sequence[CallFrame]) -> bool:
         is_recomputing = bool(frames) and frames[-1].skipped
@@ -59,6 +71,8 @@ class FunctionObserver(TraceObserver):
             session.guarded(where, session.losses.follow, call, result)
         if getattr(call.function, "__self__", None) is _DATA:
             session.guarded("`.data`", self._mark_for_remeasuring, call.args)
+        if self.watchers is not None:
+            self.watchers.call_function(call, result)
         return result
 
     def _observe(self, call: FunctionCall, result: Any, join: _Sides | None, scaled_from: TrackedTensor | None) -> None:

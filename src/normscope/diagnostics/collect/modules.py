@@ -56,6 +56,8 @@ class XrayObserver(FunctionObserver):
             kind = original_class(module).__name__
             session.guarded(f"the call of {kind}", self._count, frame, frames)
             session.guarded(f"the inputs of {kind}", self._take_inputs, frame, args, kwargs, not frames)
+            if self.watchers is not None:
+                self.watchers.enter_module(frame, args, kwargs, frames)
         return frame
 
     def _count(self, frame: CallFrame, frames: Sequence[CallFrame]) -> None:
@@ -127,6 +129,8 @@ class XrayObserver(FunctionObserver):
         where = f"the outputs of {original_class(frame.module).__name__}"
         if not frame.skipped:
             session.guarded(where, self._take_outputs, frame, output)
+            if self.watchers is not None:
+                self.watchers.exit_module(frame, output)
         elif frame.accumulator.without_grad:
             session.guarded(where, self._watch_recomputed, frame.accumulator, output)
 

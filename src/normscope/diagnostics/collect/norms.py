@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from normscope.diagnostics.collect.collectives import no_collectives
-from normscope.diagnostics.tensor_stats import NormStats
+from normscope.diagnostics.stats.tensors import NormStats
 from normscope.tracing.module_kinds import weight_of
 from normscope.tracing.norm_reduction import NormReduction, probe_reduction
 

@@ -57,6 +57,8 @@ class ParameterTracker:
         """Called before each step of an optimizer."""
         self.after_step: list[Callable[[Optimizer], None]] = []
         """Called after each step of an optimizer that holds parameters of the model."""
+        self.after_any_step: list[Callable[[Optimizer], None]] = []
+        """Called after each step of any optimizer."""
 
     @property
     def backward_passes(self) -> int:
@@ -161,7 +163,10 @@ class ParameterTracker:
             self._session.guarded("an optimizer step", call, optimizer)
 
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        self._session.guarded(f"a step of {type(optimizer).__name__}", self._take_step, optimizer)
+        where = f"a step of {type(optimizer).__name__}"
+        self._session.guarded(where, self._take_step, optimizer)
+        for call in self.after_any_step:
+            self._session.guarded(where, call, optimizer)
 
     def _take_step(self, optimizer: Optimizer) -> None:
         parameters = parameters_of(optimizer)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TypeGuard
 
 from normscope.diagnostics.record import XrayRecord
-from normscope.diagnostics.tensor_stats import TensorStats
+from normscope.diagnostics.stats.tensors import TensorStats
 
 EPS = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 """Machine epsilon of each dtype."""

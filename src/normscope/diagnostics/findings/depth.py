@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from normscope.diagnostics.findings.finding import Finding, FindingKind, RecordView, check
 from normscope.diagnostics.module_names import is_inside, module_ref, name_pattern, parent_name
 from normscope.diagnostics.record import ModuleRecord
-from normscope.diagnostics.tensor_stats import ResidualJoin
+from normscope.diagnostics.stats.tensors import ResidualJoin
 
 VANISHING_ACTIVATIONS = FindingKind("""
 vanishing-activations: activation rms shrinks {factor} times from {first} to {last}

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from normscope.diagnostics.module_names import module_ref, outer_names
 from normscope.diagnostics.record import ModuleRecord, ParameterRecord, XrayRecord
-from normscope.diagnostics.tensor_stats import AttentionStats, NormStats, ResidualJoin, TensorStats
+from normscope.diagnostics.stats.tensors import AttentionStats, NormStats, ResidualJoin, TensorStats
 from normscope.render.formatting import format_percent, format_short
 
 SEVERITIES = ("error", "warning", "note")

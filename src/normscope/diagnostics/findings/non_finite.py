@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from normscope.diagnostics.findings.finding import Finding, FindingKind, RecordView, check
 from normscope.diagnostics.module_names import join_names
 from normscope.diagnostics.record import ModuleRecord
-from normscope.diagnostics.tensor_stats import TensorStats
+from normscope.diagnostics.stats.tensors import TensorStats
 
 NON_FINITE_INPUT = FindingKind("""
 non-finite-input: {module} received NaN or Inf{where}

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from normscope.diagnostics.findings.finding import Finding, FindingKind, RecordView, check
 from normscope.diagnostics.module_names import module_ref
 from normscope.diagnostics.record import ModuleRecord
-from normscope.diagnostics.tensor_stats import NormStats
+from normscope.diagnostics.stats.tensors import NormStats
 
 EPS_TOO_SMALL = FindingKind("""
 eps-too-small: the eps of {module} has no effect in {dtype}: an all-zero input gives NaN or Inf

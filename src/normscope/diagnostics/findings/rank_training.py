@@ -11,7 +11,7 @@ from normscope.diagnostics.findings.rank_weights import (
     show_values,
 )
 from normscope.diagnostics.module_names import common_parent
-from normscope.diagnostics.rank_stats import RankRecord, list_ranks
+from normscope.diagnostics.stats.ranks import RankRecord, list_ranks
 from normscope.render.formatting import join_words, pluralize
 
 SAME_DATA = FindingKind("""

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from normscope.diagnostics.findings.finding import Finding, FindingKind, RecordView, check
 from normscope.diagnostics.module_names import common_parent, module_ref, parent_name
-from normscope.diagnostics.rank_stats import RankDifference, list_ranks
+from normscope.diagnostics.stats.ranks import RankDifference, list_ranks
 from normscope.render.formatting import pluralize
 
 WEIGHTS_DIFFER = FindingKind("""

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from normscope.diagnostics.findings.finding import Finding, FindingKind, RecordView, check, zero_weights_fix
 from normscope.diagnostics.record import ModuleRecord
-from normscope.diagnostics.tensor_stats import UnitStats
+from normscope.diagnostics.stats.tensors import UnitStats
 
 DEAD_UNITS = FindingKind("""
 dead-units: {dead} of {units} units of {module}{call_site} are dead: zero for all {inputs} inputs

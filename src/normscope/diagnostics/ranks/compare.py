@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from normscope.diagnostics.collect.wrappers import ParallelWrapper
 from normscope.diagnostics.module_names import parent_name
-from normscope.diagnostics.rank_stats import RankDifference, RankRecord, RanksRecord
 from normscope.diagnostics.ranks.checksums import Check, difference_of
 from normscope.diagnostics.ranks.summary import OptimizerSummary, Published, RankSummary
+from normscope.diagnostics.stats.ranks import RankDifference, RankRecord, RanksRecord
 from normscope.render.formatting import format_number
 
 _TENSORS = ("weights", "shards", "buffers", "running-statistics", "gradients")

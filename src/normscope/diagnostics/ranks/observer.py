@@ -17,12 +17,12 @@ from normscope.diagnostics.collect.parameters import ParameterTracker, parameter
 from normscope.diagnostics.collect.session import XraySession
 from normscope.diagnostics.collect.wrappers import ParallelWrapper
 from normscope.diagnostics.module_names import join_names
-from normscope.diagnostics.rank_stats import RanksRecord, list_ranks
 from normscope.diagnostics.ranks.batches import BatchChecksums
 from normscope.diagnostics.ranks.checksums import check_tensor, checksum
 from normscope.diagnostics.ranks.compare import compare_ranks
 from normscope.diagnostics.ranks.exchange import MAX_CHARACTERS, RankExchange
 from normscope.diagnostics.ranks.summary import OptimizerSummary, Published, RankSummary, Section, summarize
+from normscope.diagnostics.stats.ranks import RanksRecord, list_ranks
 from normscope.storage.json_files import JsonSource
 from normscope.tracing.module_kinds import is_norm
 from normscope.tracing.sharded import is_dtensor, local_part, shard_name

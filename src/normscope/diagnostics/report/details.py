@@ -2,7 +2,7 @@
 
 from normscope.diagnostics.record import ModuleRecord, ParameterRecord
 from normscope.diagnostics.report.summary import format_shape
-from normscope.diagnostics.tensor_stats import AttentionStats, NormStats, ResidualJoin, TensorStats, UnitStats
+from normscope.diagnostics.stats.tensors import AttentionStats, NormStats, ResidualJoin, TensorStats, UnitStats
 from normscope.render.formatting import format_number, one_line, pluralize
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from normscope.diagnostics.rank_stats import RankRecord, RanksRecord, list_ranks
+from normscope.diagnostics.stats.ranks import RankRecord, RanksRecord, list_ranks
 from normscope.render.formatting import format_number, pluralize
 
 COLUMNS = ("rank", "batches", "backward", "steps", "mode", "loss", "inputs")

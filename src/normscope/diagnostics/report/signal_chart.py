@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from normscope.diagnostics.findings.finding import Finding
 from normscope.diagnostics.record import ModuleRecord, XrayRecord
 from normscope.diagnostics.report.signal_path import SignalPoint, point_of, position_of, signal_path, subsample
-from normscope.diagnostics.tensor_stats import AttentionStats
+from normscope.diagnostics.stats.tensors import AttentionStats
 from normscope.render.axis_scale import Scale
 from normscope.render.chart import Chart, ChartLine
 from normscope.render.chart_axes import text

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from normscope.diagnostics.module_names import is_inside, outer_names
 from normscope.diagnostics.record import ModuleRecord, XrayRecord
-from normscope.diagnostics.tensor_stats import ResidualJoin, TensorStats
+from normscope.diagnostics.stats.tensors import ResidualJoin, TensorStats
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from normscope.diagnostics.report import summary
 from normscope.diagnostics.report.module_tree import ModuleNode, build_tree, fold
 from normscope.diagnostics.report.ranks import COLUMNS, describe_ranks, rank_rows
 from normscope.diagnostics.report.signal_path import SignalPoint, point_of, rms_of, signal_path, subsample
-from normscope.diagnostics.tensor_stats import TensorStats
+from normscope.diagnostics.stats.tensors import TensorStats
 from normscope.render import text_columns
 from normscope.render.console import SafeConsole
 from normscope.render.formatting import format_count, format_number, one_line

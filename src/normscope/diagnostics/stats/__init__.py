@@ -1,0 +1,1 @@
+"""Statistics that a record stores: plain dataclasses, one file per topic."""

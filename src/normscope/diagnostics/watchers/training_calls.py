@@ -1,0 +1,124 @@
+"""See the calls of a training loop that torch has no hooks for: backward, zero_grad, schedulers, gradient clipping.
+
+While anybody listens, the functions are replaced by wrappers, which call them with the same arguments. Afterwards the
+originals are back.
+"""
+
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+from torch.nn.utils import clip_grad
+from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.optimizer import Optimizer
+
+
+class Listener(Protocol):
+    """Gets an event by name, such as `before_backward`, with its arguments, as in `Watcher`."""
+
+    def __call__(self, event: str, *args: Any) -> None: ...
+
+
+_listeners: list[Listener] = []
+_originals: list[tuple[Any, str, Any, Any]] = []  # holder, name, the original, the wrapper
+_lock = threading.Lock()
+_running = threading.local()
+
+
+@contextmanager
+def listening(listener: Listener) -> Iterator[None]:
+    """Tell a listener about the calls of this process while the block runs."""
+    with _lock:
+        if not _listeners:
+            _install()
+        _listeners.append(listener)
+    try:
+        yield
+    finally:
+        with _lock:
+            _listeners.remove(listener)
+            if not _listeners:
+                _restore()
+
+
+def _install() -> None:
+    _replace(torch.autograd, "backward", _backward)
+    _replace(Optimizer, "zero_grad", _before("zero_grad"))
+    _replace(nn.Module, "zero_grad", _before("zero_grad"))
+    if hasattr(clip_grad, "_clip_grads_with_norm_"):  # clip_grad_norm_ itself is often imported by name
+        _replace(clip_grad, "_clip_grads_with_norm_", _clip)
+    for scheduler in _with_subclasses(LRScheduler):
+        if "step" in vars(scheduler):
+            _replace(scheduler, "step", _step_schedule)
+
+
+def _replace(holder: Any, name: str, wrapper: Callable[..., Any]) -> None:
+    original = getattr(holder, name)
+
+    @functools.wraps(original)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        return wrapper(original, *args, **kwargs)
+
+    _originals.append((holder, name, original, wrapped))
+    setattr(holder, name, wrapped)
+
+
+def _restore() -> None:
+    while _originals:
+        holder, name, original, wrapped = _originals.pop()
+        if getattr(holder, name) is wrapped:  # otherwise someone else has replaced it meanwhile
+            setattr(holder, name, original)
+
+
+def _with_subclasses(root: type) -> Iterator[type]:
+    yield root
+    kind: type
+    for kind in root.__subclasses__():
+        yield from _with_subclasses(kind)
+
+
+def _tell(event: str, *args: Any) -> None:
+    for listener in tuple(_listeners):
+        listener(event, *args)
+
+
+def _backward(original: Callable[..., Any], tensors: Any, *args: Any, **kwargs: Any) -> Any:
+    roots = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+    _tell("before_backward", roots)
+    try:
+        return original(tensors if isinstance(tensors, torch.Tensor) else roots, *args, **kwargs)
+    finally:
+        _tell("after_backward", roots)
+
+
+def _before(event: str) -> Callable[..., Any]:
+    def call(original: Callable[..., Any], owner: Any, *args: Any, **kwargs: Any) -> Any:
+        _tell(event, owner)
+        return original(owner, *args, **kwargs)
+
+    return call
+
+
+def _step_schedule(original: Callable[..., Any], scheduler: Any, *args: Any, **kwargs: Any) -> Any:
+    """A scheduler may step others, or call the method of its base class: only the outermost call counts."""
+    depth = getattr(_running, "schedulers", 0)
+    _running.schedulers = depth + 1
+    try:
+        result = original(scheduler, *args, **kwargs)
+    finally:
+        _running.schedulers = depth
+    if not depth:
+        _tell("step_schedule", scheduler)
+    return result
+
+
+def _clip(
+    original: Callable[..., Any], parameters: Any, max_norm: float, total_norm: Any, *args: Any, **kwargs: Any
+) -> Any:
+    parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+    _tell("clip_gradients", parameters, float(total_norm), float(max_norm))
+    return original(parameters, max_norm, total_norm, *args, **kwargs)

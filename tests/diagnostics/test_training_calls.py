@@ -1,0 +1,60 @@
+"""The x-ray hears the calls of a training loop, and leaves the functions of torch as they were."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import clip_grad, clip_grad_norm_
+from torch.optim.lr_scheduler import ChainedScheduler, LinearLR, LRScheduler, StepLR
+from torch.optim.optimizer import Optimizer
+
+from normscope.diagnostics.watchers.training_calls import listening
+
+
+def _functions() -> list[Any]:
+    schedulers = [kind.step for kind in (LRScheduler, ChainedScheduler)]
+    return [torch.autograd.backward, Optimizer.zero_grad, nn.Module.zero_grad, vars(clip_grad).copy(), *schedulers]
+
+
+def test_events_of_a_step_in_their_order() -> None:
+    heard: list[tuple[Any, ...]] = []
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scheduler = ChainedScheduler([LinearLR(optimizer), StepLR(optimizer, 1)])
+    before = _functions()
+    with listening(lambda *event: heard.append(event)):
+        optimizer.zero_grad()
+        loss = model(torch.ones(4, 2)).sum() * 10
+        loss.backward()
+        clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        scheduler.step()  # steps two others
+        model.zero_grad()
+        torch.autograd.backward(iter([model(torch.ones(1, 2)).sum()]))  # type: ignore[arg-type]
+    events = [event[0] for event in heard]
+    backward = ["before_backward", "after_backward"]
+    assert events == ["zero_grad", *backward, "clip_gradients", "step_schedule", "zero_grad", *backward]
+    assert heard[1][1][0] is loss
+    assert heard[3][2] == pytest.approx(10 * 48**0.5, rel=1e-5)
+    assert heard[3][3] == 1.0
+    assert heard[4][1] is scheduler
+    assert _functions() == before
+
+
+def test_functions_are_restored_when_the_last_listener_leaves() -> None:
+    original = torch.autograd.backward
+    with listening(lambda *_: None):
+        with listening(lambda *_: None):
+            pass
+        assert torch.autograd.backward is not original
+    assert torch.autograd.backward is original
+
+
+def test_failing_backward_is_heard_and_functions_are_restored() -> None:
+    heard: list[str] = []
+    original = torch.autograd.backward
+    with pytest.raises(RuntimeError, match="does not require grad"), listening(lambda event, *_: heard.append(event)):
+        torch.ones(1).backward()
+    assert heard == ["before_backward", "after_backward"]
+    assert torch.autograd.backward is original
