@@ -14,7 +14,7 @@ from normscope.models.gpt import GPTConfig
 from normscope.ops.norm.distributed import computing_alone
 from normscope.render.streaming import print_text, reading_progress
 from normscope.runs.events import Observer
-from normscope.runs.job import run_of_this_job
+from normscope.runs.job import job_arguments, run_of_this_job
 from normscope.runs.read_source import read_source
 from normscope.runs.run import Run, new_run_folder, run_folders
 from normscope.runs.sample import sample
@@ -30,6 +30,9 @@ from normscope.training.observers.trackers import TensorBoard, WeightsAndBiases,
 from normscope.training.periodic_tasks import SAMPLE_TOKENS
 from normscope.training.recipes import Recipe
 from normscope.training.recipes import recipe as lookup_recipe
+
+_NOT_OF_THE_RUN = ("out", "tensorboard", "wandb", "quiet", "observers", "settings")
+"""Arguments of `train` that another start of the job may change."""
 
 
 class TrainingRun(Run):
@@ -129,6 +132,7 @@ def train(
         run = normscope.train("my.txt", depth=4, steps=500)
         print(run.sample("Once upon a time"))
     """
+    everything = {**locals()}
     paths = [sources] if isinstance(sources, str | Path) else sources
     if init_from is None:
         names = {"preset": preset, "tokenizer": tokenizer, "vocab_size": vocab_size, "split": split}
@@ -144,9 +148,12 @@ def train(
     model_settings, training = _split_settings(settings)
     if twice := model_settings.keys() & (model or {}).keys():
         raise ConfigError(f"{min(twice)} is given twice: as an argument and in model\nfix: give it once")
+    everything |= {**settings, "sources": [*map(str, paths)], **dict.fromkeys(_NOT_OF_THE_RUN)}
+    arguments = job_arguments(everything)
 
     def find_or_create() -> str:
-        created_before = run_of_this_job(run_folders(paths) if out is None else [Path(out)])
+        folders = run_folders(paths) if out is None else [Path(out)]
+        created_before = run_of_this_job(folders, arguments)
         if created_before is not None:
             return str(created_before)
         with reading_progress(quiet or observers is not None) as progress:
@@ -162,6 +169,7 @@ def train(
                 prompt=prompt,
                 source=source,
                 progress=progress,
+                arguments=arguments,
             )
         return str(created.folder)
 
