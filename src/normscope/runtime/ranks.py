@@ -7,10 +7,11 @@ of each batch.
 import atexit
 import gc
 import hashlib
+import json
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -21,6 +22,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
+from normscope._version import __version__
 from normscope.errors import ConfigError, RankError
 from normscope.runtime import torchrun
 
@@ -102,9 +104,50 @@ class Ranks:
             dist.broadcast(data, 0, group=self.patient)
         return bytes(data.tolist()).decode()
 
+    def gather(self, text: str) -> list[str]:
+        """The texts of all ranks, in their order."""
+        if self.size == 1:
+            return [text]
+        data = bytearray(text.encode())
+        lengths = [int(length) for length in self._gather(torch.tensor([len(data)]))]
+        data += bytes(1 + max(lengths) - len(data))  # of equal length, and never empty
+        found = self._gather(torch.frombuffer(data, dtype=torch.uint8))
+        return [bytes(each[:length].tolist()).decode() for each, length in zip(found, lengths, strict=True)]
+
+    def _gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        found = [torch.empty_like(tensor) for _ in range(self.size)]
+        with rank_errors():
+            dist.all_gather(found, tensor, group=self.patient)
+        return found
+
+    def differences(self, settings: Mapping[str, str]) -> list[str]:
+        """What differs between the ranks: one text per setting, the same on all ranks."""
+        return describe_differences([json.loads(text) for text in self.gather(json.dumps(settings))])
+
     def barrier(self) -> None:
         """Wait for all ranks, however long one of them works."""
         self.sum(0.0)  # a broadcast would not let rank 0 wait for the others
+
+
+def describe_differences(by_rank: Sequence[Mapping[str, str]]) -> list[str]:
+    """Describe the settings that are not the same on all ranks.
+
+    >>> describe_differences([{"torch": "2.13", "os": "x"}, {"torch": "2.12", "os": "x"}, {"torch": "2.13", "os": "x"}])
+    ['torch is 2.13 on rank 0, 2 and 2.12 on rank 1']
+    """
+    texts = []
+    for name in by_rank[0]:
+        ranks_of: dict[str, list[int]] = {}
+        for rank, settings in enumerate(by_rank):
+            ranks_of.setdefault(settings.get(name, "unknown"), []).append(rank)
+        if len(ranks_of) > 1:
+            texts.append(f"{name} is {' and '.join(f'{value} on {_names(of)}' for value, of in ranks_of.items())}")
+    return texts
+
+
+def _names(ranks: Sequence[int], most: int = 8) -> str:
+    more = f" and {len(ranks) - most} more" if len(ranks) > most else ""
+    return f"rank {', '.join(map(str, ranks[:most]))}{more}"
 
 
 ALONE = Ranks()
@@ -137,8 +180,12 @@ def join_ranks() -> Ranks:
             patient = dist.new_group(backend="gloo", timeout=_PATIENCE)
         local_size = int(os.environ.get("LOCAL_WORLD_SIZE") or 1)
         torchrun.wait_for_report = partial(_wait_for_report, patient)
-        _joined_group = dist.group.WORLD
-        _joined = Ranks(dist.get_rank(), dist.get_world_size(), local, local_size, patient)
+        ranks = Ranks(dist.get_rank(), dist.get_world_size(), local, local_size, patient)
+        if different := ranks.differences({"normscope": __version__, "torch": torch.__version__}):
+            raise ConfigError(
+                f"the ranks have different versions: {'; '.join(different)}\nfix: install the same on all machines"
+            )
+        _joined, _joined_group = ranks, dist.group.WORLD
     return _joined
 
 

@@ -181,6 +181,9 @@ def startup_notices(session: TrainingSession) -> list[str]:
     if session.missing_text:
         missing = ", ".join(session.missing_text)
         notices.append(f"source text not found: {missing}. The run continues with its saved tokens")
+    if session.rank_differences:
+        different = "; ".join(session.rank_differences)
+        notices.append(f"the ranks differ: {different}. Resuming is bitwise exact only if this stays so")
     if session.environment_changes:
         changes = ", ".join(session.environment_changes)
         effect = "Dropout draws other masks" if session.has_other_masks else "Results may differ in the last bits"

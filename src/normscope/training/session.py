@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from normscope.data.packed_batches import training_batches
 from normscope.data.split import PARTS
+from normscope.errors import ConfigError
 from normscope.ops.kernel_mode import select_backend
 from normscope.ops.numba_loader import kernels_available
 from normscope.runs.config import check_same_config
@@ -94,14 +95,15 @@ class TrainingSession:
         keep_freed_memory()
         self.ranks = ranks
         self.run, self.config, self.context = run, run.config.train, run.config.model.context
-        self.corpus = run.corpus(verify=PARTS)
-        self.missing_text = check_sources_unchanged(self.corpus)
         self.device = resolve_device(self.config.device)
         self.precision = choose_precision(self.config.precision, self.device)
         self.autocast = self.precision.autocast(self.device)
+        self.max_threads, self.environment_changes = torch.get_num_threads(), list[str]()
+        self.rank_differences = rank_differences(self.environment(), ranks)
+        self.corpus = run.corpus(verify=PARTS)
+        self.missing_text = check_sources_unchanged(self.corpus)
         self.batches = training_batches(self.corpus, self.context, self.config.batch, self.config.seed)
         self.metrics, self.events = metrics, EventBus(metrics, observers)
-        self.max_threads, self.environment_changes = torch.get_num_threads(), list[str]()
         self.dropped = list[int]()
 
     def begin(self, step: int | None, skipped_batches: Sequence[int] = ()) -> None:
@@ -239,6 +241,16 @@ def environment(device: torch.device, dtype: torch.dtype, threads: int) -> dict[
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "mkl_cbwr": os.environ.get("MKL_CBWR", "default") if torch.backends.mkl.is_available() else "default",
     }
+
+
+def rank_differences(environment: Mapping[str, str], ranks: Ranks) -> list[str]:
+    """How the ranks' environments differ in the last bits; raises if they compute with other devices or dtypes."""
+    if different := ranks.differences({name: environment[name] for name in ("device", "precision")}):
+        raise ConfigError(
+            f"the ranks do not compute alike: {'; '.join(different)}\n"
+            f"fix: see `normscope doctor` on each machine, or give --device and --precision"
+        )
+    return ranks.differences({name: environment[name] for name in ("kernels", "cpu_capability", "mkl_cbwr")})
 
 
 def environment_changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
