@@ -98,7 +98,7 @@ class TrainingSession:
         self.device = resolve_device(self.config.device)
         self.precision = choose_precision(self.config.precision, self.device)
         self.autocast = self.precision.autocast(self.device)
-        self.max_threads, self.environment_changes = torch.get_num_threads(), list[str]()
+        self.max_threads, self.environment_changes, self.has_other_rng = torch.get_num_threads(), list[str](), False
         self.rank_differences = rank_differences(self.environment(), ranks)
         self.corpus = run.corpus(verify=PARTS)
         self.missing_text = check_sources_unchanged(self.corpus)
@@ -110,7 +110,8 @@ class TrainingSession:
         """Restore the checkpoint of a step; None, or an unsaved step 0, is the start of the run."""
         torch.manual_seed(self.config.seed)
         self.model = self.run.initial_model(self.device)
-        seed_rank(self.config.seed, 0, self.ranks.rank)
+        if not self.ranks.is_main:  # which draws what a process alone would
+            seed_rank(self.config.seed, 0, self.ranks.rank)
         self.trainer = Trainer(self.model, self.config, self.batches, self.autocast, self.ranks)
         self.trainer.skipped_batches = list(skipped_batches)
         self.best: float | None = None
@@ -139,14 +140,16 @@ class TrainingSession:
         with checkpoints.with_alternatives(step):
             state = checkpoints.state(step)
             check_same_config(self.run.config, state.config, extension.before if extension else ())
-        expected, only = self.trainer.expected_tensors(step, state.ranks), self.trainer.own_tensors(step)
-        tensors = checkpoints.tensors(step, expected, only)
+        saved_device = state.environment.get("device", self.device.type).partition(":")[0]
+        expected = self.trainer.expected_tensors(step, state.ranks, saved_device)
+        tensors = checkpoints.tensors(step, expected, self.trainer.own_tensors(step))
         if self.metrics is not None:
             check_metrics(self.metrics.path, state.metrics_bytes, state.metrics_sha256)
         self.trainer.restore(tensors, msgspec.to_builtins(state))
         self.best = state.best
         before = self._with_equivalent_threads(state.environment)
         self.environment_changes = environment_changes(before, self.environment())
+        self.has_other_rng = state.ranks != self.ranks.size or saved_device != self.device.type
         return state.seconds, state.metrics_bytes
 
     def save(self) -> None:
@@ -202,9 +205,8 @@ class TrainingSession:
 
     @property
     def has_other_masks(self) -> bool:
-        """Whether the run has dropout, and was resumed by another number of ranks, which draw other masks."""
-        has_dropout = self.run.config.model.dropout > 0 or self.config.lora_dropout > 0
-        return has_dropout and any(change.startswith("ranks ") for change in self.environment_changes)
+        """Whether the run has dropout, whose masks differ since it was resumed by other ranks or on another device."""
+        return self.has_other_rng and (self.run.config.model.dropout > 0 or self.config.lora_dropout > 0)
 
     def is_bitwise_equal(self, threads: int) -> bool:
         """Whether a step with this many threads is bitwise identical to one with all threads."""

@@ -18,7 +18,7 @@ from normscope.models.gpt import GPT
 from normscope.ops.cross_entropy import IGNORE_INDEX
 from normscope.ops.finite import is_finite
 from normscope.runtime.ranks import ALONE, Ranks
-from normscope.runtime.rng import preserve_rng, rng_name, rng_state, seed_rank, set_rng_state
+from normscope.runtime.rng import preserve_rng, rng_name, rng_state, rng_state_bytes, seed_rank, set_rng_state
 from normscope.storage.tensor_spec import TensorSpec
 from normscope.training.config import TrainConfig
 from normscope.training.optimizers.dealing import Broadcasts
@@ -238,9 +238,16 @@ class Trainer:
     def _rng_state(self) -> dict[str, Tensor]:
         return {rng_name(name, self.ranks.rank): state for name, state in rng_state(self.device).items()}
 
-    def expected_tensors(self, step: int, saved_ranks: int = 1) -> dict[str, dict[str, TensorSpec]]:
-        """Shapes and dtypes of the tensors that `state` returns after this many steps, on all ranks that saved them."""
+    def expected_tensors(
+        self, step: int, saved_ranks: int = 1, saved_device: str | None = None
+    ) -> dict[str, dict[str, TensorSpec]]:
+        """Shapes and dtypes of the tensors that `state` returns after this many steps, on all ranks that saved them.
+
+        `saved_device` is the type of their device, if not that of this trainer.
+        """
         rng = tensor_specs(rng_state(self.device))
+        if saved_device not in (None, self.device.type):
+            rng = {name: TensorSpec((size,), torch.uint8) for name, size in rng_state_bytes(saved_device).items()}
         return {
             "model": tensor_specs(trained_tensors(self.model)),
             "optimizer": self.optimizer.expected_tensors() if step else {},
@@ -277,9 +284,9 @@ class Trainer:
                     tensor.copy_(tensors[name])
 
     def _restore_rng(self, tensors: Mapping[str, Tensor], step: int) -> None:
-        rank = self.ranks.rank
-        if rng_name("torch", rank) in tensors:
-            names = (name for name in rng_state(self.device) if rng_name(name, rank) in tensors)
-            set_rng_state({name: tensors[rng_name(name, rank)] for name in names}, self.device)
-        else:  # the run had fewer ranks
-            seed_rank(self.config.seed, step, rank)
+        names = {name: rng_name(name, self.ranks.rank) for name in rng_state(self.device)}
+        saved = {name: tensors[full_name] for name, full_name in names.items() if full_name in tensors}
+        if len(saved) < len(names):  # the run had fewer ranks, or another type of device
+            seed_rank(self.config.seed, step, self.ranks.rank)
+        if saved:
+            set_rng_state(saved, self.device)

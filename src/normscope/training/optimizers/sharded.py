@@ -131,7 +131,7 @@ class ShardedOptimizerGroup(OptimizerGroup):
             return
         assert self._adamw is not None
         rows = value if key == _SCALAR_STATE else own_rows(value, self._names[name])
-        self._adamw.state[self._rows[name]][key] = rows.clone()
+        self._adamw.state[self._rows[name]][key] = rows.to(self._rows[name].device, copy=True)
 
 
 def local_part(tensor: Tensor) -> Tensor:
