@@ -28,6 +28,7 @@ from normscope.runtime.memory import keep_freed_memory
 from normscope.runtime.precision import choose_precision
 from normscope.runtime.ranks import ALONE, Ranks
 from normscope.runtime.rng import seed_rank
+from normscope.training.config import TrainConfig
 from normscope.training.trainer import Trainer
 
 MAX_THREADS_PER_CORE = 4
@@ -87,14 +88,20 @@ class TrainingSession:
         metrics: Its metrics file on rank 0, otherwise None.
         observers: Displays and trackers.
         ranks: The processes that train the run.
+        config: The training configuration, if it isn't the run's own.
     """
 
     def __init__(
-        self, run: Run, metrics: MetricsFile | None, observers: Sequence[Observer], ranks: Ranks = ALONE
+        self,
+        run: Run,
+        metrics: MetricsFile | None,
+        observers: Sequence[Observer],
+        ranks: Ranks = ALONE,
+        config: TrainConfig | None = None,
     ) -> None:
         keep_freed_memory()
         self.ranks = ranks
-        self.run, self.config, self.context = run, run.config.train, run.config.model.context
+        self.run, self.config, self.context = run, config or run.config.train, run.config.model.context
         self.device = resolve_device(self.config.device)
         self.precision = choose_precision(self.config.precision, self.device)
         self.autocast = self.precision.autocast(self.device)
@@ -214,7 +221,8 @@ class TrainingSession:
 
     def environment(self) -> dict[str, str]:
         """The settings that affect bitwise reproducibility."""
-        return environment(self.device, self.precision.dtype, self.max_threads) | {"ranks": str(self.ranks.size)}
+        found = environment(self.device, self.precision.dtype, self.max_threads) | {"ranks": str(self.ranks.size)}
+        return found if self.ranks.size == 1 else found | {"parallel": self.config.parallel}
 
     def _with_equivalent_threads(self, before: Mapping[str, str]) -> Mapping[str, str]:
         """A checkpoint's environment, with this run's thread count if the bits are the same."""

@@ -21,7 +21,7 @@ from normscope.runs.sample import sample
 from normscope.runtime.devices import resolve_device
 from normscope.runtime.ranks import check_device, join_ranks
 from normscope.runtime.torchrun import is_main
-from normscope.training.config import TrainConfig, WandbMode
+from normscope.training.config import ParallelName, TrainConfig, WandbMode
 from normscope.training.create_run import create_run, is_prepared
 from normscope.training.finetune import finetuning_recipe
 from normscope.training.loop import EndReason, check_steps, train_run
@@ -47,6 +47,8 @@ class TrainingRun(Run):
         from_step: int | None = None,
         until: int | None = None,
         steps: int | None = None,
+        device: str | None = None,
+        parallel: ParallelName | None = None,
         tensorboard: bool = False,
         wandb: WandbMode = "off",
         quiet: bool = False,
@@ -59,6 +61,7 @@ class TrainingRun(Run):
             until: Save and pause after this step.
             steps: Extend the run to this number of steps. From here on, the learning-rate schedule is that of the
                 longer run; the log and the report note the extension.
+            device, parallel: Settings of `TrainConfig` to use instead of the run's, this time only.
             tensorboard: Log to TensorBoard.
             wandb: Log to Weights & Biases: off, offline or online.
             quiet: Show no progress and no samples.
@@ -84,7 +87,7 @@ class TrainingRun(Run):
             observers = []
         elif observers is None:
             observers = [*([] if quiet else [choose_display(sys.stdout)]), *_trackers(self, tensorboard, wandb)]
-        self.end_reason = train_run(self, observers, from_step=from_step, until=until)
+        self.end_reason = train_run(self, observers, from_step=from_step, until=until, device=device, parallel=parallel)
         if self.end_reason == "done" and shows:
             _print_samples(self)
         return self.end_reason
