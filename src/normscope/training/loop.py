@@ -204,6 +204,12 @@ def startup_notices(session: TrainingSession) -> list[str]:
     if session.missing_text:
         missing = ", ".join(session.missing_text)
         notices.append(f"source text not found: {missing}. The run continues with its saved tokens")
+    rows = min(session.config.micro_batch or session.config.batch, session.config.batch)
+    if rows < session.ranks.size:
+        notices.append(
+            f"{session.ranks.size - rows} of {session.ranks.size} ranks have no rows to compute: use a batch and "
+            f"micro-batch of at least {session.ranks.size}, or {rows} ranks"
+        )
     if session.rank_differences:
         different = "; ".join(session.rank_differences)
         notices.append(f"the ranks differ: {different}. Resuming is bitwise exact only if this stays so")
