@@ -203,7 +203,10 @@ def _agree_on_name(store: Any, rank: int, size: int) -> str:
     word = uuid.uuid4().hex
     if rank:
         store.set(f"normscope/hello/{rank}", word)
-        store.wait([f"normscope/answer/{word}"], _MEETING)
+        try:
+            store.wait([f"normscope/answer/{word}"], _MEETING)
+        except dist.DistStoreError as error:
+            raise _absent([0]) from error
         name: str = store.get(f"normscope/answer/{word}").decode()
         store.set(f"normscope/ready/{name}/{rank}", "")
         return name
@@ -211,11 +214,7 @@ def _agree_on_name(store: Any, rank: int, size: int) -> str:
     deadline = time.monotonic() + _MEETING.total_seconds()
     while waiting:
         if time.monotonic() > deadline:
-            missing = ", ".join(map(str, sorted(waiting)))
-            raise RankError(
-                f"rank {missing} did not come within {_MEETING}\nfix: see what its machine shows; for torchrun "
-                "--nnodes MIN:MAX, set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 on all machines"
-            )
+            raise _absent(sorted(waiting))
         for other in list(waiting):
             if store.check([f"normscope/hello/{other}"]):
                 hello = store.get(f"normscope/hello/{other}")
@@ -226,6 +225,13 @@ def _agree_on_name(store: Any, rank: int, size: int) -> str:
                 waiting.remove(other)
         time.sleep(0.005)
     return word
+
+
+def _absent(ranks: Sequence[int]) -> RankError:
+    return RankError(
+        f"{_names(ranks)} did not answer within {_MEETING}\nfix: see what its machine shows; for torchrun "
+        "--nnodes MIN:MAX, set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 on all machines"
+    )
 
 
 def _wait_for_report(group: Any) -> None:

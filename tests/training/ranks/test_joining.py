@@ -1,11 +1,15 @@
 """How ranks meet, and what they compare then."""
 
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
 import pytest
 import torch
+import torch.distributed as dist
 
-from normscope.errors import ConfigError
+from normscope.errors import ConfigError, RankError
 from normscope.runtime import ranks as ranks_module
-from normscope.runtime.ranks import describe_differences, join_ranks
+from normscope.runtime.ranks import _agree_on_name, describe_differences, join_ranks, rank_errors
 from normscope.training.session import environment, rank_differences
 from tests.training.forked import finish, start_forked
 from tests.training.ranks.processes import become_rank, free_port
@@ -40,3 +44,20 @@ def test_ranks_compare_their_versions_devices_and_kernels() -> None:
 def test_differences_name_some_of_many_ranks() -> None:
     (text,) = describe_differences([{"torch": "2.13"}] * 20 + [{}])
     assert text == "torch is 2.13 on rank 0, 1, 2, 3, 4, 5, 6, 7 and 12 more and unknown on rank 20"
+
+
+@pytest.mark.parametrize(("rank", "absent"), [(0, "rank 1, 2"), (1, "rank 0"), (2, "rank 0")])
+def test_ranks_that_do_not_come_are_named(monkeypatch: pytest.MonkeyPatch, rank: int, absent: str) -> None:
+    monkeypatch.setattr(ranks_module, "_MEETING", timedelta(seconds=0.05))
+    with (
+        rank_errors(),
+        pytest.raises(RankError, match=rf"^{absent} did not answer within .*\nfix: see what its machine"),
+    ):
+        _agree_on_name(dist.HashStore(), rank, 3)
+
+
+def test_ranks_agree_on_a_name() -> None:
+    store = dist.HashStore()
+    with ThreadPoolExecutor() as threads:
+        names = [*threads.map(lambda rank: _agree_on_name(store, rank, 3), range(3))]
+    assert len({*names}) == 1
