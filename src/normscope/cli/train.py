@@ -14,7 +14,7 @@ import tyro
 from normscope.cli import options as opt
 from normscope.errors import ConfigError
 from normscope.runtime.launcher import STOPPED
-from normscope.runtime.torchrun import is_launched, is_main, job_name
+from normscope.runtime.torchrun import is_launched, job_name
 from normscope.training.config import FINETUNING, INTERVALS, TrainConfig, WandbMode
 
 LAUNCHING = ("nproc", "max_restarts")
@@ -157,11 +157,12 @@ def main(arguments: Sequence[str]) -> int:
     command = opt.read_arguments(Train, "train", arguments)
     if must_launch(command.launch):
         return launch_command("train", arguments, command.launch)
+    from normscope.runtime.ranks import joined_ranks
     from normscope.training.train import train
 
     given = {name: value for name, value in opt.given(command).items() if name not in LAUNCHING}
     run = train(**{**given, "model": opt.parse_settings(command.architecture.model)})
-    if command.logging.quiet and is_main():
+    if command.logging.quiet and joined_ranks().is_main:
         print(run.folder)  # a folder that exists is not reused, so a script needs its name
     return STOPPED if run.end_reason == "stopped" else 0
 

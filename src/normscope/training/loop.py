@@ -59,7 +59,7 @@ def train_run(
     """
     _check_arguments(run, observers)
     ranks = join_ranks()
-    check_steps(run, from_step, until)
+    check_steps(run, ranks, from_step, until)
     config = _config_of_this_session(run, ranks, device=device, parallel=parallel)
     check_device(resolve_device(config.device), ranks)
     check_memory(run.config.model, config)  # the run may come from a larger machine
@@ -84,13 +84,13 @@ def train_run(
     return reason
 
 
-def check_steps(run: Run, from_step: int | None, until: int | None) -> None:
-    """Raise if a run cannot be trained from and until these steps."""
+def check_steps(run: Run, ranks: Ranks, from_step: int | None, until: int | None) -> None:
+    """Raise, on all ranks, if a run cannot be trained from and until these steps."""
     if until is not None:
         check_positive_int(until=until)
     if from_step is not None:
         check_non_negative(from_step=from_step)
-    begin = run.checkpoints.last() if from_step is None else from_step
+    begin = ranks.agree(run.checkpoints.last() if ranks.is_main else None) if from_step is None else from_step
     if until is not None and begin is not None and until < begin:
         raise ConfigError(f"until={until}, but the run is already at step {begin}\nfix: a later step, or --from-step")
 

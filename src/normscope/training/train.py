@@ -20,7 +20,6 @@ from normscope.runs.run import Run, new_run_folder, run_folders
 from normscope.runs.sample import sample
 from normscope.runtime.devices import resolve_device
 from normscope.runtime.ranks import check_device, join_ranks
-from normscope.runtime.torchrun import is_main
 from normscope.training.config import ParallelName, TrainConfig, WandbMode
 from normscope.training.create_run import create_run, is_prepared
 from normscope.training.finetune import finetuning_recipe
@@ -67,17 +66,16 @@ class TrainingRun(Run):
             quiet: Show no progress and no samples.
             observers: Displays and trackers in place of those above.
         """
-        shows = observers is None and not quiet and is_main()
         _check_trackers(tensorboard, wandb)
-        check_steps(self, from_step, until)
+        ranks = join_ranks()
+        shows = observers is None and not quiet and ranks.is_main
+        check_steps(self, ranks, from_step, until)
         self.reload_extension()
         if steps is not None:
             self.plan_extension(steps)
-        ranks = join_ranks()
         end = self.config.train.steps
-        if from_step is None and (until is None or until >= end) and self.is_done():
-            if ranks.is_main:
-                self.checkpoints.load(end)  # raises if it is damaged
+        is_to_end = from_step is None and (until is None or until >= end)
+        if is_to_end and ranks.from_main(self._verified_end) == "done":
             if shows:
                 print(f"{self.folder} is done: all {end} steps are completed")
                 print("to train longer, use --steps; to repeat the last part, use --from-step")
@@ -91,6 +89,13 @@ class TrainingRun(Run):
         if self.end_reason == "done" and shows:
             _print_samples(self)
         return self.end_reason
+
+    def _verified_end(self) -> Literal["done", "to do"]:
+        """Whether all steps are done; raises if the last checkpoint is damaged."""
+        if not self.is_done():
+            return "to do"
+        self.checkpoints.load(self.config.train.steps)
+        return "done"
 
 
 def train(

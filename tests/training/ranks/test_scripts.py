@@ -26,6 +26,12 @@ def script(rank: int, port: int, folder: str, has_group: bool) -> None:
         dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
     run = normscope.train("text.txt", steps=3, **SETTINGS)  # type: ignore[arg-type]
     assert run.end_reason == "done"
+    if rank:  # which may see an older folder: rank 0 decides
+        run.is_done = lambda: False  # type: ignore[method-assign]
+        run.checkpoints.last = lambda: 1  # type: ignore[method-assign]
+    assert run.resume(quiet=True) == "done"
+    with pytest.raises(ConfigError, match="until=2, but the run is already at step 3"):
+        run.resume(quiet=True, until=2)
     ones = torch.ones(2)
     dist.all_reduce(ones)
     assert ones.tolist() == [2, 2]
