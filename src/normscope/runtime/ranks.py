@@ -124,6 +124,18 @@ class Ranks:
         """What differs between the ranks: one text per setting, the same on all ranks."""
         return describe_differences([json.loads(text) for text in self.gather(json.dumps(settings))])
 
+    @contextmanager
+    def fail_together(self, problem: str) -> Iterator[None]:
+        """Context manager: if its block fails on a rank, the others raise a RankError at the end of theirs."""
+        failed = True
+        try:
+            yield
+            failed = False
+        finally:
+            others_failed = self.any(failed) and not failed
+        if others_failed:
+            raise RankError(f"{problem}: see the error of another rank", is_echo=True)
+
     def barrier(self) -> None:
         """Wait for all ranks, however long one of them works."""
         self.sum(0.0)  # a broadcast would not let rank 0 wait for the others

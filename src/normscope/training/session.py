@@ -107,7 +107,8 @@ class TrainingSession:
         self.autocast = self.precision.autocast(self.device)
         self.max_threads, self.environment_changes, self.has_other_rng = torch.get_num_threads(), list[str](), False
         self.rank_differences = rank_differences(self.environment(), ranks)
-        self.corpus = run.corpus(verify=PARTS)
+        with ranks.fail_together("the corpus is damaged"):  # the ranks of each machine verify a part each
+            self.corpus = run.corpus(verify=PARTS[ranks.local_rank :: ranks.local_size])
         self.missing_text = check_sources_unchanged(self.corpus)
         self.batches = training_batches(self.corpus, self.context, self.config.batch, self.config.seed)
         self.metrics, self.events = metrics, EventBus(metrics, observers)
@@ -149,7 +150,7 @@ class TrainingSession:
             check_same_config(self.run.config, state.config, extension.before if extension else ())
         saved_device = state.environment.get("device", self.device.type).partition(":")[0]
         expected = self.trainer.expected_tensors(step, state.ranks, saved_device)
-        tensors = checkpoints.tensors(step, expected, self.trainer.own_tensors(step))
+        tensors = checkpoints.tensors(step, expected, self.trainer.own_tensors(step), self.ranks)
         if self.metrics is not None:
             check_metrics(self.metrics.path, state.metrics_bytes, state.metrics_sha256)
         self.trainer.restore(tensors, msgspec.to_builtins(state))
