@@ -26,9 +26,9 @@ from normscope._version import __version__
 from normscope.errors import ConfigError, RankError
 from normscope.runtime import torchrun
 
-_PATIENCE = timedelta(days=7)
+_CONTROL_TIMEOUT = timedelta(days=7)
 """How long ranks wait for what only rank 0 does, such as tokenizing. If it dies meanwhile, they notice at once."""
-_MEETING = timedelta(minutes=10)
+_JOIN_TIMEOUT = timedelta(minutes=10)
 """How long ranks wait for each other at the start."""
 
 
@@ -41,14 +41,14 @@ class Ranks:
         size: Number of processes.
         local_rank: Number of this process on its machine.
         local_size: Number of processes on this machine.
-        patient: Process group of CPU tensors, for waiting for rank 0.
+        control_group: Process group of CPU tensors, for waiting for rank 0.
     """
 
     rank: int = 0
     size: int = 1
     local_rank: int = 0
     local_size: int = 1
-    patient: Any = None
+    control_group: Any = None
 
     @property
     def is_main(self) -> bool:
@@ -69,20 +69,20 @@ class Ranks:
             return list(values)
         total = torch.tensor(values, dtype=torch.float64)
         with rank_errors():
-            dist.all_reduce(total, group=self.patient)
+            dist.all_reduce(total, group=self.control_group)
         return cast(list[float], total.tolist())
 
     def any(self, value: bool) -> bool:
         """Whether it is true on any rank."""
         return self.sum(float(value))[0] > 0
 
-    def agree(self, value: int | None) -> int | None:
+    def broadcast(self, value: int | None) -> int | None:
         """Rank 0's value, on all ranks."""
         if self.size == 1:
             return value
         shared = torch.tensor([-1 if value is None else value])
         with rank_errors():
-            dist.broadcast(shared, 0, group=self.patient)
+            dist.broadcast(shared, 0, group=self.control_group)
         return None if shared.item() < 0 else int(shared.item())
 
     def from_main(self, work: Callable[[], str]) -> str:
@@ -96,12 +96,12 @@ class Ranks:
         try:
             text = work().encode() if self.is_main else b""
         finally:  # also after an error, for which the others wait
-            length = self.agree(len(text))
+            length = self.broadcast(len(text))
         if not length:
             raise RankError("rank 0 failed: see its error", is_echo=True)
         data = torch.frombuffer(bytearray(text or bytes(length)), dtype=torch.uint8)
         with rank_errors():
-            dist.broadcast(data, 0, group=self.patient)
+            dist.broadcast(data, 0, group=self.control_group)
         return bytes(data.tolist()).decode()
 
     def gather(self, text: str) -> list[str]:
@@ -117,7 +117,7 @@ class Ranks:
     def _gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
         found = [torch.empty_like(tensor) for _ in range(self.size)]
         with rank_errors():
-            dist.all_gather(found, tensor, group=self.patient)
+            dist.all_gather(found, tensor, group=self.control_group)
         return found
 
     def differences(self, settings: Mapping[str, str]) -> list[str]:
@@ -184,15 +184,15 @@ def join_ranks() -> Ranks:
                 if local < torch.cuda.device_count():
                     torch.cuda.set_device(local)
                     backend = "cpu:gloo,cuda:nccl"
-                store, rank, size = next(rendezvous("env://", timeout=_MEETING))
+                store, rank, size = next(rendezvous("env://", timeout=_JOIN_TIMEOUT))
                 own = dist.distributed_c10d.PrefixStore(_agree_on_name(store, rank, size), store)
                 dist.init_process_group(backend, store=own, rank=rank, world_size=size)
                 torchrun.first_to_say = partial(_is_first, own)
                 atexit.register(_leave)
-            patient = dist.new_group(backend="gloo", timeout=_PATIENCE)
+            control_group = dist.new_group(backend="gloo", timeout=_CONTROL_TIMEOUT)
         local_size = int(os.environ.get("LOCAL_WORLD_SIZE") or 1)
-        torchrun.wait_for_report = partial(_wait_for_report, patient)
-        ranks = Ranks(dist.get_rank(), dist.get_world_size(), local, local_size, patient)
+        torchrun.wait_for_report = partial(_wait_for_report, control_group)
+        ranks = Ranks(dist.get_rank(), dist.get_world_size(), local, local_size, control_group)
         if different := ranks.differences({"normscope": __version__, "torch": torch.__version__}):
             raise ConfigError(
                 f"the ranks have different versions: {'; '.join(different)}\nfix: install the same on all machines"
@@ -216,14 +216,14 @@ def _agree_on_name(store: Any, rank: int, size: int) -> str:
     if rank:
         store.set(f"normscope/hello/{rank}", word)
         try:
-            store.wait([f"normscope/answer/{word}"], _MEETING)
+            store.wait([f"normscope/answer/{word}"], _JOIN_TIMEOUT)
         except dist.DistStoreError as error:
             raise _absent([0]) from error
         name: str = store.get(f"normscope/answer/{word}").decode()
         store.set(f"normscope/ready/{name}/{rank}", "")
         return name
     answered, waiting = set[bytes](), set(range(1, size))
-    deadline = time.monotonic() + _MEETING.total_seconds()
+    deadline = time.monotonic() + _JOIN_TIMEOUT.total_seconds()
     while waiting:
         if time.monotonic() > deadline:
             raise _absent(sorted(waiting))
@@ -241,7 +241,7 @@ def _agree_on_name(store: Any, rank: int, size: int) -> str:
 
 def _absent(ranks: Sequence[int]) -> RankError:
     return RankError(
-        f"{_names(ranks)} did not answer within {_MEETING}\nfix: see what its machine shows; for torchrun "
+        f"{_names(ranks)} did not answer within {_JOIN_TIMEOUT}\nfix: see what its machine shows; for torchrun "
         "--nnodes MIN:MAX, set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 on all machines"
     )
 

@@ -90,7 +90,7 @@ def check_steps(run: Run, ranks: Ranks, from_step: int | None, until: int | None
         check_positive_int(until=until)
     if from_step is not None:
         check_non_negative(from_step=from_step)
-    begin = ranks.agree(run.checkpoints.last() if ranks.is_main else None) if from_step is None else from_step
+    begin = ranks.broadcast(run.checkpoints.last() if ranks.is_main else None) if from_step is None else from_step
     if until is not None and begin is not None and until < begin:
         raise ConfigError(f"until={until}, but the run is already at step {begin}\nfix: a later step, or --from-step")
 

@@ -128,11 +128,11 @@ class TrainingSession:
         self.update_tracker: UpdateTracker | None = None
         checkpoints, seconds, metrics_bytes, path = self.run.checkpoints, 0.0, 0, None
         is_saved = step is not None and (step != 0 or step in checkpoints.steps())
-        step = self.ranks.agree(step if is_saved else None)
+        step = self.ranks.broadcast(step if is_saved else None)
         if step is not None:
             seconds, metrics_bytes = self._restore(step)
             path = str(checkpoints.path(step))
-        self.trainer.settle()
+        self.trainer.warm_up_reducer()
         self.ranks.barrier()  # before rank 0 deletes what others may be reading
         if self.ranks.is_main:
             self.dropped = [later for later in checkpoints.steps() if later > self.step]
@@ -162,7 +162,7 @@ class TrainingSession:
 
     def save(self) -> None:
         """Save a checkpoint of the current step, unless there is one."""
-        if self.ranks.agree(self.run.checkpoints.last() if self.ranks.is_main else None) == self.step:
+        if self.ranks.broadcast(self.run.checkpoints.last() if self.ranks.is_main else None) == self.step:
             return
         tensors, state = self.trainer.state()
         if self.metrics is not None:

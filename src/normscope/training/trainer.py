@@ -23,8 +23,8 @@ from normscope.storage.tensor_spec import TensorSpec
 from normscope.training.config import TrainConfig
 from normscope.training.optimizers.dealing import Broadcasts
 from normscope.training.optimizers.groups import OptimizerGroup
-from normscope.training.optimizers.sharded import ShardedOptimizerGroup, is_sharded, local_part, own_rows, whole
-from normscope.training.parallel import parallel_model, whole_model
+from normscope.training.optimizers.sharded import ShardedOptimizerGroup, full_tensor, is_sharded, local_part, own_rows
+from normscope.training.parallel import full_model, parallel_model
 from normscope.training.running_statistics import all_finite, preserve_tensors, running_statistics
 
 Tensors = dict[str, dict[str, Tensor]]
@@ -177,7 +177,7 @@ class Trainer:
             part = tuple(tensor[rows].to(self.device) for tensor in whole_part)
             # Weighted by its fraction of the targets, the losses of all parts add up to the mean of the batch.
             share = int((part[1] != IGNORE_INDEX).sum()) / count
-            with self.parallel.reduces(is_last=number == len(parts)):
+            with self.parallel.gradient_sync(is_last=number == len(parts)):
                 with self.autocast():
                     loss = self.parallel.loss(share, *part)
                 loss.backward()
@@ -192,7 +192,7 @@ class Trainer:
             broadcasts.start((tensor, 0) for tensor in self._statistics)
             broadcasts.wait()
 
-    def settle(self) -> None:
+    def warm_up_reducer(self) -> None:
         """Compute the gradients of a batch once, and forget them.
 
         DDP arranges the gradients in new buckets after its first backward pass. That changes the order of sums, so it
@@ -226,14 +226,14 @@ class Trainer:
         """The trained weights that this rank saves."""
         own = {}
         for i, (name, tensor) in enumerate(trained_tensors(self.model).items()):
-            gathered = whole(tensor)
+            gathered = full_tensor(tensor)
             if i % self.ranks.size == self.ranks.rank:
                 own[name] = gathered
         return own
 
-    def whole_model(self) -> AbstractContextManager[GPT | None]:
+    def full_model(self) -> AbstractContextManager[GPT | None]:
         """Context manager that gives rank 0 the whole model, to compute with alone; all ranks have to take part."""
-        return whole_model(self.model, self.config, self.ranks)
+        return full_model(self.model, self.config, self.ranks)
 
     def _rng_state(self) -> dict[str, Tensor]:
         return {rng_name(name, self.ranks.rank): state for name, state in rng_state(self.device).items()}

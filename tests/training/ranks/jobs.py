@@ -116,9 +116,9 @@ class Outcome:
 
 def train(job: Job, ranks: Ranks = ALONE) -> Outcome:
     trainer = new_trainer(job, ranks)
-    trainer.settle()
+    trainer.warm_up_reducer()
     steps = [trainer.step() for _ in range(STEPS)]
-    with trainer.whole_model() as model:
+    with trainer.full_model() as model:
         if not is_sharded(trainer.model.embedding.weight):
             model = trainer.model
         state = None if model is None else {name: tensor.clone() for name, tensor in model.state_dict().items()}

@@ -48,7 +48,7 @@ def test_differences_name_some_of_many_ranks() -> None:
 
 @pytest.mark.parametrize(("rank", "absent"), [(0, "rank 1, 2"), (1, "rank 0"), (2, "rank 0")])
 def test_ranks_that_do_not_come_are_named(monkeypatch: pytest.MonkeyPatch, rank: int, absent: str) -> None:
-    monkeypatch.setattr(ranks_module, "_MEETING", timedelta(seconds=0.05))
+    monkeypatch.setattr(ranks_module, "_JOIN_TIMEOUT", timedelta(seconds=0.05))
     with (
         rank_errors(),
         pytest.raises(RankError, match=rf"^{absent} did not answer within .*\nfix: "),
