@@ -21,10 +21,16 @@ from normscope.runtime.ranks import ALONE, Ranks
 from normscope.runtime.rng import preserve_rng, rng_name, rng_state, rng_state_bytes, seed_rank, set_rng_state
 from normscope.storage.tensor_spec import TensorSpec
 from normscope.training.config import TrainConfig
-from normscope.training.optimizers.dealing import Broadcasts
 from normscope.training.optimizers.groups import OptimizerGroup
-from normscope.training.optimizers.sharded import ShardedOptimizerGroup, full_tensor, is_sharded, local_part, own_rows
-from normscope.training.parallel import full_model, parallel_model
+from normscope.training.parallel.dealing import Broadcasts
+from normscope.training.parallel.models import full_model, parallel_model
+from normscope.training.parallel.sharded_optimizer import (
+    ShardedOptimizerGroup,
+    full_tensor,
+    is_sharded,
+    local_part,
+    own_rows,
+)
 from normscope.training.running_statistics import all_finite, preserve_tensors, running_statistics
 
 Tensors = dict[str, dict[str, Tensor]]

@@ -15,7 +15,7 @@ from normscope.ops.cross_entropy import IGNORE_INDEX
 from normscope.runs.initial_weights import set_trainable
 from normscope.runtime.ranks import ALONE, Ranks
 from normscope.training.config import TrainConfig
-from normscope.training.optimizers.sharded import is_sharded
+from normscope.training.parallel.sharded_optimizer import is_sharded
 from normscope.training.trainer import BatchSource, Trainer
 from tests.support import random_tokens, scramble
 

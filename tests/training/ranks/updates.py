@@ -11,8 +11,8 @@ from normscope.models.presets import llama
 from normscope.runtime.ranks import ALONE, Ranks
 from normscope.training.config import TrainConfig
 from normscope.training.optimizers.groups import OptimizerGroup
-from normscope.training.optimizers.sharded import ShardedOptimizerGroup, full_tensor, is_sharded
-from normscope.training.parallel import parallel_model
+from normscope.training.parallel.models import parallel_model
+from normscope.training.parallel.sharded_optimizer import ShardedOptimizerGroup, full_tensor, is_sharded
 from tests.support import randn, scramble
 
 STEPS = 3

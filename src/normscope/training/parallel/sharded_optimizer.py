@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from normscope.runtime.ranks import Ranks, rank_errors
 from normscope.training.config import TrainConfig
-from normscope.training.optimizers.dealing import Broadcasts
 from normscope.training.optimizers.groups import OptimizerGroup, global_norm
 from normscope.training.optimizers.muon import apply_updates, group_by_shape, need_gradient
+from normscope.training.parallel.dealing import Broadcasts
 
 _SCALAR_STATE = "step"
 """The part of AdamW's state that has no rows."""

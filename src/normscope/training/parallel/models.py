@@ -20,7 +20,7 @@ from normscope.runs.initial_weights import set_trainable
 from normscope.runtime.ranks import Ranks, rank_errors
 from normscope.runtime.rng import preserve_rng
 from normscope.training.config import TrainConfig
-from normscope.training.optimizers.sharded import full_tensor, is_sharded
+from normscope.training.parallel.sharded_optimizer import full_tensor, is_sharded
 
 if TYPE_CHECKING:
     from torch.distributed.fsdp import FSDPModule
