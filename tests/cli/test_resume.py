@@ -77,6 +77,8 @@ def test_what_is_dropped_is_told(run: Run, capsys: pytest.CaptureFixture[str]) -
         ("r --steps 5", "--steps 5, but the run already has 6 steps\nfix: use the new total, more than 6"),
         ("r --steps 0", "--steps 0 must be a positive integer"),
         ("r --from-step 3", "use another checkpoint (4, 6): resume with --from-step"),
+        ("r --parallel fsdp --from-step 4", "--parallel 'fsdp', but this process trains alone\nfix: --nproc N"),
+        ("r --device nowhere --from-step 4", "--device 'nowhere' cannot be used here"),
         ("r --from-step -2", "--from-step -2 must be a non-negative integer"),
     ],
 )
@@ -117,7 +119,9 @@ def test_trackers_are_written(run: Run, capsys: pytest.CaptureFixture[str]) -> N
     assert list(Path("r/tensorboard").iterdir())
 
 
-@pytest.mark.parametrize("words", ["--from-step 4", "--until 5", "--steps 9", "--tensorboard", "--wandb offline"])
+@pytest.mark.parametrize(
+    "words", ["--from-step 4", "--until 5", "--steps 9", "--device cpu", "--tensorboard", "--wandb offline"]
+)
 def test_a_proof_takes_no_other_options(run: Run, capsys: pytest.CaptureFixture[str], words: str) -> None:
     errors = refused(["resume", "r", "--verify", *words.split()], capsys)
     assert (

@@ -11,7 +11,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from normscope.cli.train import FinetuningOptions, HardwareOptions, IntervalOptions, OptimizationOptions
+from normscope.cli.options import read_arguments
+from normscope.cli.train import (
+    FinetuningOptions,
+    HardwareOptions,
+    IntervalOptions,
+    OptimizationOptions,
+    Train,
+    must_launch,
+)
 from normscope.runs.run import Run
 from normscope.training.config import TrainConfig
 from tests.cli.running import SMALL, entered, refused, typed, write_text
@@ -262,3 +270,36 @@ def test_names_that_are_not_utf_8_are_refused_before_anything_is_written(
         errors = refused(["train", str(source), "--out", out, *SMALL, "2"], capsys)
         assert "the name is not UTF-8\nfix: rename the file or its folder" in errors
     assert sorted(path.name for path in tmp_path.iterdir()) == ["milk.txt", "texts"]
+
+
+@pytest.mark.parametrize("command", ["train milk.txt", "resume r"])
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ("--nproc 2", "--nproc 2, but torchrun is set to 4 processes\nfix: omit --nproc"),
+        ("--nproc 4 --max-restarts 3", "--max-restarts 3, but torchrun is set to 0 restarts\nfix: omit --max-restarts"),
+    ],
+)
+@pytest.mark.parametrize("run_id", ["none", None])
+def test_processes_that_torchrun_did_not_start_are_refused(
+    in_folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    words: str,
+    problem: str,
+    run_id: str | None,
+) -> None:
+    torchrun = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "4", "TORCHELASTIC_MAX_RESTARTS": "0"}
+    for name, value in {**torchrun, **({"TORCHELASTIC_RUN_ID": run_id} if run_id else {})}.items():
+        monkeypatch.setenv(name, value)
+    code, _, errors = entered([*command.split(), *words.split()], capsys)
+    assert (code, errors.startswith(f"[rank 0] error: {problem}")) == (2, True), errors
+
+
+@pytest.mark.parametrize("words", ["--nproc 4", "--nproc 4 --max-restarts 2", ""])
+def test_the_ranks_of_a_launch_start_no_others(monkeypatch: pytest.MonkeyPatch, words: str) -> None:
+    torchrun = {"RANK": "1", "WORLD_SIZE": "4", "TORCHELASTIC_MAX_RESTARTS": "2", "TORCHELASTIC_RUN_ID": "x"}
+    for name, value in torchrun.items():
+        monkeypatch.setenv(name, value)
+    assert not must_launch(read_arguments(Train, "train", words.split()).launch)

@@ -16,6 +16,8 @@ SMALL = ["--depth", "1", "--width", "32", "--heads", "2", "--context", "32", "--
 RARELY = ["--eval-every", "0", "--sample-every", "0", "--save-every", "20", "--device", "cpu", "--quiet"]
 ROOT = Path(__file__).parents[2]
 TRIES = 200.0  # seconds until a test gives up
+Start = Callable[[list[str], Path, dict[str, str]], "subprocess.Popen[Any]"]
+"""Starts a command in a folder, with these environment variables; see the fixture."""
 
 
 def environment(**others: str) -> dict[str, str]:
@@ -27,12 +29,6 @@ def environment(**others: str) -> dict[str, str]:
     }
     torch = {"PET_LOCAL_ADDR": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
     return {**os.environ, **paths, **torch, **others}
-
-
-def start(command: list[str], folder: Path, variables: dict[str, str]) -> "subprocess.Popen[Any]":
-    """Start a job that writes into the file "log" of its folder."""
-    with (folder / "log").open("a") as log:
-        return subprocess.Popen(command, cwd=folder, env=variables, stdout=log, stderr=log, start_new_session=True)
 
 
 def wait_until(done: Callable[[], Any], job: "subprocess.Popen[Any]") -> None:

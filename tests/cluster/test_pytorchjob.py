@@ -16,13 +16,13 @@ from tests.cluster.jobs import (
     ROOT,
     SMALL,
     TRIES,
+    Start,
     environment,
     errors,
     events,
     kill,
     last_step,
     ranks,
-    start,
     wait_until,
 )
 from tests.support import free_port
@@ -158,7 +158,7 @@ def operator_variables(job: dict[str, Any], endpoint: str) -> dict[str, str]:
     }
 
 
-def start_pod(job: dict[str, Any], volume: Path, port: int) -> "subprocess.Popen[Any]":
+def start_pod(start: Start, job: dict[str, Any], volume: Path, port: int) -> "subprocess.Popen[Any]":
     """A container of the job, as a process that finds the volume at another path."""
     (container,) = pod(job)["containers"]
     given = {one["name"]: one["value"] for one in container["env"]}
@@ -178,31 +178,29 @@ def listens(port: int) -> bool:
 @pytest.mark.exhaustive
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="it looks for processes in /proc")
 def test_run_continues_without_a_lost_pod_and_with_its_replacement_and_after_an_eviction(
-    job: dict[str, Any], tmp_path: Path
+    job: dict[str, Any], tmp_path: Path, start: Start
 ) -> None:
     port, run = free_port(), tmp_path / "stories"
-    pods = [start_pod(job, tmp_path, port)]
-    try:
-        wait_until(lambda: listens(port), pods[0])  # the first one is where they meet
-        pods.append(start_pod(job, tmp_path, port))
-        wait_until(lambda: last_step(run) > 20, pods[0])
-        kill(pods[1])
-        wait_until(lambda: ranks(run) == [("2", "1")], pods[0])
-        pods[1] = start_pod(job, tmp_path, port)
-        wait_until(lambda: ranks(run) == [("2", "1"), ("1", "2")], pods[0])
-        joined = last_step(run)
-        wait_until(lambda: last_step(run) > joined + 10, pods[0])
-        for each in pods:  # evict them all
-            os.kill(each.pid, signal.SIGTERM)
-        assert all(each.wait(timeout=TRIES) != 0 for each in pods)
-        saved = last_step(run)
-        assert joined < saved
-        assert (run / "checkpoints" / f"{saved:08}").exists()
-        pods = [start_pod(job, tmp_path, port) for _ in pods]
-        wait_until(lambda: last_step(run) > saved + 10, pods[0])
-    finally:
-        for each in pods:
-            kill(each)
+    pods = [start_pod(start, job, tmp_path, port)]
+    wait_until(lambda: listens(port), pods[0])  # the first one is where they meet
+    pods.append(start_pod(start, job, tmp_path, port))
+    wait_until(lambda: last_step(run) > 20, pods[0])
+    kill(pods[1])
+    wait_until(lambda: ranks(run) == [("2", "1")], pods[0])
+    pods[1] = start_pod(start, job, tmp_path, port)
+    wait_until(lambda: ranks(run) == [("2", "1"), ("1", "2")], pods[0])
+    joined = last_step(run)
+    wait_until(lambda: last_step(run) > joined + 10, pods[0])
+    for each in pods:  # evict them all
+        os.kill(each.pid, signal.SIGTERM)
+    assert all(each.wait(timeout=TRIES) != 0 for each in pods)
+    saved = last_step(run)
+    assert joined < saved
+    assert (run / "checkpoints" / f"{saved:08}").exists()
+    pods = [start_pod(start, job, tmp_path, port) for _ in pods]
+    wait_until(lambda: last_step(run) > saved + 10, pods[0])
+    for each in pods:
+        kill(each)
     assert [event["step"] for event in events(run, "step")] == list(range(1, last_step(run) + 1))
     assert [event["step"] for event in events(run, "started")][-1] == saved
     assert errors(tmp_path) == {"lost the connection to another rank: it failed or was killed"}

@@ -15,12 +15,12 @@ from tests.cluster.jobs import (
     ROOT,
     SMALL,
     TRIES,
+    Start,
     environment,
     errors,
     events,
     kill,
     last_step,
-    start,
     wait_until,
 )
 from tests.support import free_port
@@ -60,7 +60,7 @@ while sleep 0.02; do :; done
 """
 
 
-def submit(folder: Path, *arguments: str, **others: str) -> "subprocess.Popen[Any]":
+def submit(start: Start, folder: Path, *arguments: str, **others: str) -> "subprocess.Popen[Any]":
     """What sbatch does, on two machines."""
     commands = folder / "commands"
     commands.mkdir(exist_ok=True)
@@ -87,14 +87,16 @@ def test_script_has_the_syntax_of_bash_and_of_sbatch() -> None:
 
 
 @pytest.mark.parametrize("end", ["done", "USR1", "TERM"])
-def test_one_torchrun_per_machine_is_started_and_only_a_preempted_job_is_queued_again(tmp_path: Path, end: str) -> None:
+def test_one_torchrun_per_machine_is_started_and_only_a_preempted_job_is_queued_again(
+    tmp_path: Path, start: Start, end: str
+) -> None:
     (tmp_path / "commands").mkdir()
     (tmp_path / "commands" / "torchrun").write_text(TORCHRUN)
     (tmp_path / "commands" / "torchrun").chmod(0o755)
     sizes = {"SLURM_GPUS_ON_NODE": "4", "SLURM_CPUS_PER_TASK": "10"}
     started = tmp_path / "started"
     environ = {**sizes, "OMP_NUM_THREADS": ""}
-    job = submit(tmp_path, "books/", "--steps", "0" if end == "done" else "9", **environ)
+    job = submit(start, tmp_path, "books/", "--steps", "0" if end == "done" else "9", **environ)
     if end != "done":
         wait_until(lambda: started.exists() and len(started.read_text().splitlines()) == 2, job)
         os.kill(job.pid, signal.Signals[f"SIG{end}"])
@@ -110,19 +112,19 @@ def test_one_torchrun_per_machine_is_started_and_only_a_preempted_job_is_queued_
 
 
 @pytest.mark.exhaustive
-def test_preempted_run_continues_on_two_machines_and_is_that_of_an_uninterrupted_one(tmp_path: Path) -> None:
+def test_preempted_run_continues_on_two_machines_and_is_that_of_an_uninterrupted_one(
+    tmp_path: Path, start: Start
+) -> None:
     settings = [*SMALL, *RARELY, "--steps", "120"]
     run = tmp_path / "runs" / "books"
     number = str(10_000 + free_port() % 10_000)
     while True:
-        job = submit(tmp_path, *settings, SLURM_JOB_ID=number)
-        try:
-            if not requeued(tmp_path):
-                wait_until(lambda: last_step(run) >= 10, job)
-                os.kill(job.pid, signal.SIGUSR1)
-            job.wait(timeout=TRIES)
-        finally:
-            kill(job)
+        job = submit(start, tmp_path, *settings, SLURM_JOB_ID=number)
+        if not requeued(tmp_path):
+            wait_until(lambda: last_step(run) >= 10, job)
+            os.kill(job.pid, signal.SIGUSR1)
+        job.wait(timeout=TRIES)
+        kill(job)
         if job.returncode == 0:
             break
         assert requeued(tmp_path) == [number], (tmp_path / "log").read_text()

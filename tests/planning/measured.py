@@ -78,7 +78,7 @@ def _measure(case: Case, ranks: Ranks) -> Measured:
     tokens = np.random.default_rng(0).integers(model_config.vocab_size, size=9 * config.batch * model_config.context)
     half = partial(torch.autocast, "cpu", torch.bfloat16) if config.precision == "bfloat16" else nullcontext
     trainer = Trainer(model, config, Batches(tokens, model_config.context, config.batch), half, ranks)
-    trainer.settle()
+    trainer.warm_up_reducer()
     trainer.step()  # optimizer state exists from here on
     found = Measured()
     _watch(trainer, found)

@@ -1,8 +1,10 @@
 """Checksummed folders: complete and unchanged, or an error that names the file; a failed write loses nothing."""
 
+import json
 import os
 import stat
 import subprocess
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,9 @@ from hypothesis import strategies as st
 from normscope.errors import CheckpointError, FileError, RankError
 from normscope.interop.files.safetensors_file import safetensors_bytes
 from normscope.runs import checksummed_folder
-from normscope.runs.checksummed_folder import MANIFEST_NAME, ChecksummedFolder
+from normscope.runs.checksummed_folder import MANIFEST_NAME, ChecksummedFolder, hash_files, is_complete
 from normscope.runtime.ranks import Ranks
+from normscope.storage.safe_folder import SafeFolder
 from tests.runs.tampering import rewrite, rewrite_manifest
 from tests.support import file_size_limit, randn
 
@@ -173,16 +176,16 @@ class LosesTheOther(Ranks):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(0, 2)
-        object.__setattr__(self, "events", iter([lambda: self.write(folder), self.lose]))
+        object.__setattr__(self, "folder", folder)
 
-    def write(self, folder: Path) -> None:
-        (folder / "model-1-of-2.safetensors").write_bytes(b"".join(safetensors_bytes({"b": torch.ones(2)})))
-
-    def lose(self) -> None:
-        raise RankError("lost the connection to another rank")
+    def gather(self, text: str) -> list[str]:
+        folder, name = SafeFolder.of(self.folder), "model-1-of-2.safetensors"  # type: ignore[attr-defined]
+        folder.write(name, safetensors_bytes({"b": torch.ones(2)}))
+        return [text, json.dumps(hash_files(folder, [name]))]
 
     def barrier(self) -> None:
-        next(self.events)()  # type: ignore[attr-defined]
+        if is_complete(self.folder):  # type: ignore[attr-defined]
+            raise RankError("lost the connection to another rank")
 
     def sum(self, *values: float) -> list[float]:
         return list(values)
@@ -193,3 +196,34 @@ def test_a_complete_folder_outlives_a_rank_that_is_killed_afterwards(tmp_path: P
     with pytest.raises(RankError, match="lost the connection"):
         checksummed_folder.write_folder(folder, {"model": {"a": torch.zeros(2)}}, {}, ranks=LosesTheOther(folder))
     assert sorted(ChecksummedFolder(folder).tensors("model")) == ["a", "b"]
+
+
+class Sees(Ranks):
+    """A rank of two that is told whether the other has failed."""
+
+    other_failed = False
+
+    def any(self, value: bool) -> bool:
+        return value or self.other_failed
+
+
+def test_ranks_share_the_verification(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed, sha256 = list[int](), checksummed_folder._sha256
+
+    def watched(file: BufferedReader) -> str:
+        hashed.append(os.fstat(file.fileno()).st_ino)
+        return sha256(file)
+
+    monkeypatch.setattr(checksummed_folder, "_sha256", watched)
+    for rank in range(2):
+        opened = ChecksummedFolder(folder)
+        opened.verify(Sees(rank, 2))
+        assert opened.load()[1] == {"step": 7}
+    assert len(hashed) == len({*hashed}) == len(ChecksummedFolder(folder).files)
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with pytest.raises(CheckpointError, match=r"model\.safetensors is damaged: its checksum"):
+        ChecksummedFolder(folder).verify(Sees(0, 2))
+    monkeypatch.setattr(Sees, "other_failed", True)
+    with pytest.raises(RankError, match="00000007 is damaged: see the error of another rank"):
+        ChecksummedFolder(folder).verify(Sees(1, 2))

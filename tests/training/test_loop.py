@@ -371,6 +371,19 @@ def test_a_changed_environment_is_reported(tmp_path: Path, monkeypatch: pytest.M
     assert facts["environment"]["torch"] == torch.__version__
 
 
+@pytest.mark.parametrize("device", ["cuda", "cuda:1", "mps"])
+def test_a_checkpoint_of_another_device_is_resumed_with_a_notice(begun: Run, device: str) -> None:
+    tensors, state = begun.checkpoints.load(2)
+    kind = device.partition(":")[0]
+    tensors["rng"][kind] = torch.zeros({"cuda": 16, "mps": 44}[kind], dtype=torch.uint8)
+    state["environment"]["device"] = device
+    begun.checkpoints.save(2, tensors, state)
+    recorder = Recorder()
+    train_run(begun, [recorder])
+    (notice,) = [event.text for event in recorder.of(NoticeEvent) if "environment changed" in event.text]
+    assert f"device was {device} and is cpu. Dropout draws other masks from here on" in notice
+
+
 def test_out_of_memory_is_an_error_with_a_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes")

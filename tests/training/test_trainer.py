@@ -13,6 +13,7 @@ from normscope.data.batches import Batches
 from normscope.errors import CheckpointError, ConfigError, NonFiniteError, WeightsError
 from normscope.models.gpt import GPT, GPTConfig
 from normscope.models.presets import gpt2, llama, nanochat, preset
+from normscope.training import trainer as module
 from normscope.training.config import TrainConfig
 from normscope.training.optimizers.groups import global_norm
 from normscope.training.trainer import Trainer
@@ -113,6 +114,23 @@ def test_a_restored_state_continues_bit_for_bit(model: GPTConfig, optimizer: str
     resumed.restore(tensors, facts)
     assert [resumed.step().loss for _ in range(3)] == losses
     assert all(torch.equal(*pair) for pair in zip(weights(straight), weights(resumed), strict=True))
+
+
+def test_a_state_saved_on_the_cpu_is_restored_on_an_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
+    saved, trainer = new_trainer(), new_trainer()
+    saved.step()
+    tensors, state = saved.state()
+    put: list[dict[str, torch.Tensor]] = []
+    monkeypatch.setattr(Trainer, "device", torch.device("cuda"))  # none is here
+    monkeypatch.setattr(module, "rng_state", lambda _: {"torch": torch.get_rng_state(), "cuda": torch.zeros(16)})
+    monkeypatch.setattr(module, "set_rng_state", lambda state, _: put.append(dict(state)))
+    assert trainer.expected_tensors(1, saved_device="cpu")["rng"].keys() == tensors["rng"].keys() == {"torch"}
+    assert trainer.expected_tensors(1)["rng"].keys() == {"torch", "cuda"}
+    trainer.restore(tensors, state)
+    assert [[*names] for names in put] == [["torch"]]
+    first = torch.rand(3)
+    trainer.restore(tensors, {**state, "step": 2})
+    assert not torch.equal(torch.rand(3), first)  # the accelerator draws numbers of the step
 
 
 def test_a_skipped_batch_is_not_trained_on() -> None:

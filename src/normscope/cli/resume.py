@@ -3,11 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from normscope.cli.options import Flag, OptionalInt, RunFolder, given, option_name, read_arguments
+from normscope.cli.options import Flag, OptionalInt, RunFolder, config_options, given, option_name, read_arguments
 from normscope.cli.train import LAUNCHING, LaunchOptions, LoggingOptions, launch_command, must_launch
 from normscope.errors import ConfigError
 from normscope.runtime.launcher import STOPPED
 from normscope.runtime.torchrun import is_launched
+from normscope.training.config import TrainConfig
+
+SessionOptions = config_options(
+    "SessionOptions", "Used instead of the run's own, this time only.", TrainConfig, ("device", "parallel")
+)
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,7 @@ class Resume:
     verify: Flag = False
     """Check that resuming is bitwise exact: train copies with and without an interruption."""
 
+    hardware: SessionOptions = field(default_factory=SessionOptions)  # type: ignore[valid-type]
     launch: LaunchOptions = field(default_factory=LaunchOptions)
     logging: LoggingOptions = field(default_factory=LoggingOptions)
 

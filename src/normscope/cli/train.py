@@ -4,6 +4,7 @@ To add a flag, add a field to `TrainConfig` (`normscope.training.config`): its d
 """
 
 import dataclasses
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
@@ -13,7 +14,7 @@ import tyro
 from normscope.cli import options as opt
 from normscope.errors import ConfigError
 from normscope.runtime.launcher import STOPPED
-from normscope.runtime.torchrun import is_main, job_name
+from normscope.runtime.torchrun import is_launched, job_name
 from normscope.training.config import FINETUNING, INTERVALS, TrainConfig, WandbMode
 
 LAUNCHING = ("nproc", "max_restarts")
@@ -156,20 +157,35 @@ def main(arguments: Sequence[str]) -> int:
     command = opt.read_arguments(Train, "train", arguments)
     if must_launch(command.launch):
         return launch_command("train", arguments, command.launch)
+    from normscope.runtime.ranks import joined_ranks
     from normscope.training.train import train
 
     given = {name: value for name, value in opt.given(command).items() if name not in LAUNCHING}
     run = train(**{**given, "model": opt.parse_settings(command.architecture.model)})
-    if command.logging.quiet and is_main():
+    if command.logging.quiet and joined_ranks().is_main:
         print(run.folder)  # a folder that exists is not reused, so a script needs its name
     return STOPPED if run.end_reason == "stopped" else 0
 
 
 def must_launch(options: LaunchOptions) -> bool:
-    """Whether this process has to start the ranks; one that torchrun started is a rank itself."""
+    """Whether this process has to start the ranks; raises if torchrun has started others than the options ask for."""
     if options.nproc is None and options.max_restarts is not None:
         raise ConfigError("--max-restarts is about the processes of --nproc\nfix: --nproc 1 --max-restarts N")
-    return options.nproc is not None and job_name() is None
+    if job_name() is None and not is_launched():
+        return options.nproc is not None
+    # The ranks of --nproc see it too, and find what it asks for.
+    for name, what, variable in (
+        ("nproc", "processes", "WORLD_SIZE"),
+        ("max_restarts", "restarts", "TORCHELASTIC_MAX_RESTARTS"),
+    ):
+        wanted, found = getattr(options, name), os.environ.get(variable)
+        if wanted is not None and found is not None and wanted != int(found):
+            option = opt.option_name(name)
+            raise ConfigError(
+                f"{option} {wanted}, but torchrun is set to {found} {what}\n"
+                f"fix: omit {option}, or omit torchrun if all processes are on this machine"
+            )
+    return False
 
 
 def launch_command(name: str, arguments: Sequence[str], options: LaunchOptions) -> int:

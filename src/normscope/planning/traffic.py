@@ -6,7 +6,7 @@ from itertools import chain
 from typing import Literal
 
 from normscope.planning.layout import Layout, Weight
-from normscope.training.optimizers.dealing import BUCKET_BYTES
+from normscope.training.parallel.dealing import BUCKET_BYTES
 
 Operation = Literal["all-reduce", "all-gather", "reduce-scatter", "broadcast"]
 Backend = Literal["gloo", "nccl"]

@@ -165,13 +165,16 @@ class Checkpoints:
         step: int,
         expected: Mapping[str, Mapping[str, TensorSpec]],
         only: Mapping[str, Collection[str]] | None = None,
+        ranks: Ranks = ALONE,
     ) -> dict[str, dict[str, Tensor]]:
         """Load the expected groups of tensors; raises if they have other shapes, or if a weight is not finite.
 
-        `only` are the tensors to load of some groups, if not all.
+        `only` are the tensors to load of some groups, if not all. The `ranks` that load them verify the files together.
         """
         with self.with_alternatives(step):
             folder = self.open(step)
+            if ranks.size > 1:
+                folder.verify(ranks)
             tensors = {
                 group: folder.tensors(group, specs, (only or {}).get(group)) for group, specs in expected.items()
             }

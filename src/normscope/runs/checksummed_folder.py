@@ -6,6 +6,7 @@ it lists.
 """
 
 import hashlib
+import json
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -19,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from normscope.data.corpus import Sha256
-from normscope.errors import CheckpointError, FileError, NormscopeError, RankError
+from normscope.errors import CheckpointError, FileError, NormscopeError
 from normscope.interop.files.safetensors_file import DTYPE_NAMES, safetensors_bytes
 from normscope.runtime.ranks import ALONE, Ranks
 from normscope.storage.files import with_checksum, write_errors
@@ -58,15 +59,26 @@ class Manifest(StrictStruct):
     config_sha256: Sha256 | None
 
 
-def write_manifest(folder: SafeFolder, names: Iterable[str], config_sha256: str | None = None) -> None:
-    """Write the manifest of these files. Call it last: a folder without a manifest is incomplete."""
+def write_manifest(
+    folder: SafeFolder,
+    names: Iterable[str],
+    config_sha256: str | None = None,
+    hashed: Mapping[str, Mapping[str, Any]] | None = None,
+) -> None:
+    """Write the manifest of these files, and of those that are `hashed` already. A folder without one is incomplete."""
+    files = {**(hashed or {}), **hash_files(folder, names)}
+    content = {"format": MANIFEST_FORMAT.version, "files": files, "config_sha256": config_sha256}
+    folder.write(MANIFEST_NAME, to_json_bytes(with_checksum(content)))
+    folder.sync()
+
+
+def hash_files(folder: SafeFolder, names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """The entries of files in a manifest."""
     files = {}
     for name in names:
         with folder.open(name) as file:
             files[name] = {"bytes": os.fstat(file.fileno()).st_size, "sha256": _sha256(file)}
-    content = {"format": MANIFEST_FORMAT.version, "files": files, "config_sha256": config_sha256}
-    folder.write(MANIFEST_NAME, to_json_bytes(with_checksum(content)))
-    folder.sync()
+    return files
 
 
 def write_folder(
@@ -96,11 +108,10 @@ def write_folder(
                 folder.create()
                 folder.remove(MANIFEST_NAME)  # incomplete while it is being rewritten
             ranks.barrier()
-            _write_own(folder, tensors, ranks)
+            hashed = _write_parts(folder, tensors, ranks)
             if ranks.is_main:
                 folder.write(STATE_NAME, to_json_bytes({"format": STATE_FORMAT.version, **state}))
-                names = [_file_name(name, rank, ranks.size) for name in tensors for rank in range(ranks.size)]
-                write_manifest(folder, [*names, STATE_NAME], config_sha256)
+                write_manifest(folder, [STATE_NAME], config_sha256, hashed)
                 folder.parent.sync()
                 is_written = True  # whatever happens to the other ranks
             ranks.barrier()
@@ -112,17 +123,16 @@ def write_folder(
         raise
 
 
-def _write_own(folder: SafeFolder, tensors: Mapping[str, Mapping[str, Tensor]], ranks: Ranks) -> None:
-    """Write the tensors of this rank; raises on all ranks if one of them fails."""
-    failed = True
-    try:
-        for name, group in tensors.items():
-            folder.write(_file_name(name, ranks.rank, ranks.size), safetensors_bytes(group))
-        failed = False
-    finally:
-        others_failed = ranks.any(failed) and not failed
-    if others_failed:
-        raise RankError(f"another rank could not write its part of {folder}: see its error", is_echo=True)
+def _write_parts(
+    folder: SafeFolder, tensors: Mapping[str, Mapping[str, Tensor]], ranks: Ranks
+) -> dict[str, dict[str, Any]]:
+    """Write and hash the tensors of this rank; returns the entries of all ranks' files in the manifest."""
+    with ranks.fail_together(f"another rank could not write its part of {folder}"):
+        names = {group: _file_name(group, ranks.rank, ranks.size) for group in tensors}
+        for group, name in names.items():
+            folder.write(name, safetensors_bytes(tensors[group]))
+        text = json.dumps(hash_files(folder, names.values()))
+    return {name: entry for part in ranks.gather(text) for name, entry in json.loads(part).items()}
 
 
 def _file_name(group: str, rank: int, ranks: int) -> str:
@@ -145,7 +155,7 @@ class ChecksummedFolder:
     """
 
     def __init__(self, folder: Path | SafeFolder, config_sha256: str | None = None, fix: str = _FIX) -> None:
-        self.folder, self._fix = SafeFolder.of(folder), fix
+        self.folder, self._fix, self._is_verified = SafeFolder.of(folder), fix, False
         if not self.folder.exists():
             raise CheckpointError(f"the folder {self.folder} does not exist\nfix: {fix}")
         if not self.folder.has(MANIFEST_NAME):
@@ -172,6 +182,13 @@ class ChecksummedFolder:
         parts = [name for name in self.files if name.endswith(_SUFFIX) and _PART.sub("", name) == group]
         return parts or [group + _SUFFIX]
 
+    def verify(self, ranks: Ranks) -> None:
+        """Verify all files, each rank some of them, so that none has to hash all when it opens them."""
+        with ranks.fail_together(f"{self.folder} is damaged"):
+            for name in list(self.files)[ranks.rank :: ranks.size]:
+                self.open(name).close()
+        self._is_verified = True
+
     def open(self, name: str) -> BufferedReader:
         """Open a file after verifying its size and checksum."""
         source = self.source(name)
@@ -184,7 +201,7 @@ class ChecksummedFolder:
             size = os.fstat(file.fileno()).st_size
             if size != expected.bytes:
                 raise source.problem(f"is damaged: it has {size} bytes, expected {expected.bytes}")
-            if _sha256(file) != expected.sha256:
+            if not self._is_verified and _sha256(file) != expected.sha256:
                 raise source.problem("is damaged: its checksum does not match the manifest")
             file.seek(0)
         except BaseException as error:

@@ -7,10 +7,11 @@ of each batch.
 import atexit
 import gc
 import hashlib
+import json
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -21,12 +22,13 @@ import torch
 import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
+from normscope._version import __version__
 from normscope.errors import ConfigError, RankError
 from normscope.runtime import torchrun
 
-_PATIENCE = timedelta(days=7)
+_CONTROL_TIMEOUT = timedelta(days=7)
 """How long ranks wait for what only rank 0 does, such as tokenizing. If it dies meanwhile, they notice at once."""
-_MEETING = timedelta(minutes=10)
+_JOIN_TIMEOUT = timedelta(minutes=10)
 """How long ranks wait for each other at the start."""
 
 
@@ -39,14 +41,14 @@ class Ranks:
         size: Number of processes.
         local_rank: Number of this process on its machine.
         local_size: Number of processes on this machine.
-        patient: Process group of CPU tensors, for waiting for rank 0.
+        control_group: Process group of CPU tensors, for waiting for rank 0.
     """
 
     rank: int = 0
     size: int = 1
     local_rank: int = 0
     local_size: int = 1
-    patient: Any = None
+    control_group: Any = None
 
     @property
     def is_main(self) -> bool:
@@ -67,20 +69,20 @@ class Ranks:
             return list(values)
         total = torch.tensor(values, dtype=torch.float64)
         with rank_errors():
-            dist.all_reduce(total, group=self.patient)
+            dist.all_reduce(total, group=self.control_group)
         return cast(list[float], total.tolist())
 
     def any(self, value: bool) -> bool:
         """Whether it is true on any rank."""
         return self.sum(float(value))[0] > 0
 
-    def agree(self, value: int | None) -> int | None:
+    def broadcast(self, value: int | None) -> int | None:
         """Rank 0's value, on all ranks."""
         if self.size == 1:
             return value
         shared = torch.tensor([-1 if value is None else value])
         with rank_errors():
-            dist.broadcast(shared, 0, group=self.patient)
+            dist.broadcast(shared, 0, group=self.control_group)
         return None if shared.item() < 0 else int(shared.item())
 
     def from_main(self, work: Callable[[], str]) -> str:
@@ -94,17 +96,70 @@ class Ranks:
         try:
             text = work().encode() if self.is_main else b""
         finally:  # also after an error, for which the others wait
-            length = self.agree(len(text))
+            length = self.broadcast(len(text))
         if not length:
             raise RankError("rank 0 failed: see its error", is_echo=True)
         data = torch.frombuffer(bytearray(text or bytes(length)), dtype=torch.uint8)
         with rank_errors():
-            dist.broadcast(data, 0, group=self.patient)
+            dist.broadcast(data, 0, group=self.control_group)
         return bytes(data.tolist()).decode()
+
+    def gather(self, text: str) -> list[str]:
+        """The texts of all ranks, in their order."""
+        if self.size == 1:
+            return [text]
+        data = bytearray(text.encode())
+        lengths = [int(length) for length in self._gather(torch.tensor([len(data)]))]
+        data += bytes(1 + max(lengths) - len(data))  # of equal length, and never empty
+        found = self._gather(torch.frombuffer(data, dtype=torch.uint8))
+        return [bytes(each[:length].tolist()).decode() for each, length in zip(found, lengths, strict=True)]
+
+    def _gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        found = [torch.empty_like(tensor) for _ in range(self.size)]
+        with rank_errors():
+            dist.all_gather(found, tensor, group=self.control_group)
+        return found
+
+    def differences(self, settings: Mapping[str, str]) -> list[str]:
+        """What differs between the ranks: one text per setting, the same on all ranks."""
+        return describe_differences([json.loads(text) for text in self.gather(json.dumps(settings))])
+
+    @contextmanager
+    def fail_together(self, problem: str) -> Iterator[None]:
+        """Context manager: if its block fails on a rank, the others raise a RankError at the end of theirs."""
+        failed = True
+        try:
+            yield
+            failed = False
+        finally:
+            others_failed = self.any(failed) and not failed
+        if others_failed:
+            raise RankError(f"{problem}: see the error of another rank", is_echo=True)
 
     def barrier(self) -> None:
         """Wait for all ranks, however long one of them works."""
         self.sum(0.0)  # a broadcast would not let rank 0 wait for the others
+
+
+def describe_differences(by_rank: Sequence[Mapping[str, str]]) -> list[str]:
+    """Describe the settings that are not the same on all ranks.
+
+    >>> describe_differences([{"torch": "2.13", "os": "x"}, {"torch": "2.12", "os": "x"}, {"torch": "2.13", "os": "x"}])
+    ['torch is 2.13 on rank 0, 2 and 2.12 on rank 1']
+    """
+    texts = []
+    for name in by_rank[0]:
+        ranks_of: dict[str, list[int]] = {}
+        for rank, settings in enumerate(by_rank):
+            ranks_of.setdefault(settings.get(name, "unknown"), []).append(rank)
+        if len(ranks_of) > 1:
+            texts.append(f"{name} is {' and '.join(f'{value} on {_names(of)}' for value, of in ranks_of.items())}")
+    return texts
+
+
+def _names(ranks: Sequence[int], most: int = 8) -> str:
+    more = f" and {len(ranks) - most} more" if len(ranks) > most else ""
+    return f"rank {', '.join(map(str, ranks[:most]))}{more}"
 
 
 ALONE = Ranks()
@@ -129,16 +184,20 @@ def join_ranks() -> Ranks:
                 if local < torch.cuda.device_count():
                     torch.cuda.set_device(local)
                     backend = "cpu:gloo,cuda:nccl"
-                store, rank, size = next(rendezvous("env://", timeout=_MEETING))
+                store, rank, size = next(rendezvous("env://", timeout=_JOIN_TIMEOUT))
                 own = dist.distributed_c10d.PrefixStore(_agree_on_name(store, rank, size), store)
                 dist.init_process_group(backend, store=own, rank=rank, world_size=size)
                 torchrun.first_to_say = partial(_is_first, own)
                 atexit.register(_leave)
-            patient = dist.new_group(backend="gloo", timeout=_PATIENCE)
+            control_group = dist.new_group(backend="gloo", timeout=_CONTROL_TIMEOUT)
         local_size = int(os.environ.get("LOCAL_WORLD_SIZE") or 1)
-        torchrun.wait_for_report = partial(_wait_for_report, patient)
-        _joined_group = dist.group.WORLD
-        _joined = Ranks(dist.get_rank(), dist.get_world_size(), local, local_size, patient)
+        torchrun.wait_for_report = partial(_wait_for_report, control_group)
+        ranks = Ranks(dist.get_rank(), dist.get_world_size(), local, local_size, control_group)
+        if different := ranks.differences({"normscope": __version__, "torch": torch.__version__}):
+            raise ConfigError(
+                f"the ranks have different versions: {'; '.join(different)}\nfix: install the same on all machines"
+            )
+        _joined, _joined_group = ranks, dist.group.WORLD
     return _joined
 
 
@@ -156,19 +215,18 @@ def _agree_on_name(store: Any, rank: int, size: int) -> str:
     word = uuid.uuid4().hex
     if rank:
         store.set(f"normscope/hello/{rank}", word)
-        store.wait([f"normscope/answer/{word}"], _MEETING)
+        try:
+            store.wait([f"normscope/answer/{word}"], _JOIN_TIMEOUT)
+        except dist.DistStoreError as error:
+            raise _absent([0]) from error
         name: str = store.get(f"normscope/answer/{word}").decode()
         store.set(f"normscope/ready/{name}/{rank}", "")
         return name
     answered, waiting = set[bytes](), set(range(1, size))
-    deadline = time.monotonic() + _MEETING.total_seconds()
+    deadline = time.monotonic() + _JOIN_TIMEOUT.total_seconds()
     while waiting:
         if time.monotonic() > deadline:
-            missing = ", ".join(map(str, sorted(waiting)))
-            raise RankError(
-                f"rank {missing} did not come within {_MEETING}\nfix: see what its machine shows; for torchrun "
-                "--nnodes MIN:MAX, set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 on all machines"
-            )
+            raise _absent(sorted(waiting))
         for other in list(waiting):
             if store.check([f"normscope/hello/{other}"]):
                 hello = store.get(f"normscope/hello/{other}")
@@ -179,6 +237,13 @@ def _agree_on_name(store: Any, rank: int, size: int) -> str:
                 waiting.remove(other)
         time.sleep(0.005)
     return word
+
+
+def _absent(ranks: Sequence[int]) -> RankError:
+    return RankError(
+        f"{_names(ranks)} did not answer within {_JOIN_TIMEOUT}\nfix: see what its machine shows; for torchrun "
+        "--nnodes MIN:MAX, set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 on all machines"
+    )
 
 
 def _wait_for_report(group: Any) -> None:

@@ -6,6 +6,9 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+_ACCELERATOR_BYTES = {"cuda": 16, "xpu": 16, "mps": 44}
+"""Size of the RNG state by device type: seed and offset, and of mps the state of Philox."""
+
 
 def rng_state(device: torch.device) -> dict[str, Tensor]:
     """RNG state of the CPU ("torch") and of an accelerator, by device type."""
@@ -31,13 +34,19 @@ def rng_name(name: str, rank: int) -> str:
     return f"{name}.{rank}" if rank else name
 
 
-def seed_rank(seed: int, step: int, rank: int) -> None:
-    """Seed torch for the steps from here on, differently on each rank: their rows get different dropout masks.
+def rng_state_bytes(device_type: str) -> dict[str, int]:
+    """The sizes of what `rng_state` returns on a device of this type, which this machine may not have.
 
-    Rank 0 continues as a process alone would.
+    >>> rng_state_bytes("cuda")
+    {'torch': 5056, 'cuda': 16}
     """
-    if rank:
-        torch.manual_seed(hash((seed, step, rank)) % 2**63)
+    accelerator = {name: size for name, size in _ACCELERATOR_BYTES.items() if name == device_type}
+    return {"torch": torch.get_rng_state().numel(), **accelerator}
+
+
+def seed_rank(seed: int, step: int, rank: int) -> None:
+    """Seed torch for the steps from here on, differently on each rank: their rows get different dropout masks."""
+    torch.manual_seed(hash((seed, step, rank)) % 2**63)
 
 
 @contextmanager

@@ -36,11 +36,6 @@ def rank_label() -> str:
     return f"[rank {os.environ['RANK']}] " if is_launched() else ""
 
 
-def is_main() -> bool:
-    """Whether this process speaks for all: it is alone, or rank 0."""
-    return not is_launched() or os.environ["RANK"] == "0"
-
-
 def shows(error: NormscopeError) -> bool:
     """Whether this process has to show an error. A mistake that all ranks find is shown once, a lost rank by each."""
     if first_to_say is None:

@@ -52,6 +52,7 @@ def create_run(
     prompt: str = "",
     source: ExternalCheckpoint | None = None,
     progress: Progress | None = None,
+    arguments: Mapping[str, str] | None = None,
 ) -> Run:
     """Tokenize the text, write the config, and return the new run; `train_run` trains it.
 
@@ -64,6 +65,7 @@ def create_run(
         prompt: Prompt of the samples drawn during training.
         source: Start from this checkpoint, with its architecture and tokenizer.
         progress: Called with the number of bytes read and the total.
+        arguments: The arguments of a torchrun job, which it must have again when it restarts; see `job_arguments`.
     """
     folder, sources = as_path(folder, "a run"), source_names(sources)
     check_config(recipe, Recipe, "a run", ", or with recipe()")
@@ -98,7 +100,7 @@ def create_run(
         training_batches(corpus, config.model.context, training.batch, training.seed)
         validation_batches(corpus, config.model.context, training.batch)
         _write_template(SafeFolder(folder), corpus, source)
-        mark_job(SafeFolder(folder))
+        mark_job(SafeFolder(folder), arguments or {})
         return Run.create(folder, config, corpus.folder / TOKENIZER_NAME)
 
 

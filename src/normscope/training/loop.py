@@ -4,10 +4,11 @@ Everything due after a step runs before the next one, the checkpoint first. A ki
 checkpoint and repeats what was due there, so it ends with the same weights and the same metrics.
 """
 
+import dataclasses
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, nullcontext
-from typing import Literal
+from typing import Any, Literal
 
 from normscope.checks import check_non_negative, check_positive_int, short_repr
 from normscope.errors import ArgumentTypeError, ConfigError, NonFiniteError
@@ -25,7 +26,7 @@ from normscope.runtime.adaptive_threads import TorchThreads
 from normscope.runtime.devices import resolve_device
 from normscope.runtime.ranks import Ranks, check_device, join_ranks, rank_errors
 from normscope.storage.lock import locked
-from normscope.training.config import LEARNING_RATES
+from normscope.training.config import LEARNING_RATES, ParallelName, TrainConfig
 from normscope.training.memory_estimate import check_memory
 from normscope.training.periodic_tasks import run_due_tasks
 from normscope.training.rollback import RollbackCounter, recover
@@ -36,7 +37,13 @@ EndReason = Literal["done", "stopped", "paused"]
 
 
 def train_run(
-    run: Run, observers: Sequence[Observer] = (), *, from_step: int | None = None, until: int | None = None
+    run: Run,
+    observers: Sequence[Observer] = (),
+    *,
+    from_step: int | None = None,
+    until: int | None = None,
+    device: str | None = None,
+    parallel: ParallelName | None = None,
 ) -> EndReason:
     """Train a run from its last checkpoint, or from the start, and write its report.
 
@@ -45,18 +52,20 @@ def train_run(
         observers: Displays and trackers; metrics.jsonl is always written.
         from_step: Resume from this checkpoint instead of the last, and drop later ones; 0 is the start.
         until: Save and pause after this step.
+        device, parallel: Settings to use instead of the run's, this time only.
 
     Returns:
         "done"; "stopped" after Ctrl-C or SIGTERM, with everything saved; or "paused" at `until`.
     """
     _check_arguments(run, observers)
     ranks = join_ranks()
-    check_steps(run, from_step, until)
-    check_device(resolve_device(run.config.train.device), ranks)
-    check_memory(run.config.model, run.config.train)  # the run may come from a larger machine
+    check_steps(run, ranks, from_step, until)
+    config = _config_of_this_session(run, ranks, device=device, parallel=parallel)
+    check_device(resolve_device(config.device), ranks)
+    check_memory(run.config.model, config)  # the run may come from a larger machine
     try:
         with rank_errors() if ranks.size > 1 else nullcontext():
-            reason = _train(run, observers, from_step, until, ranks)
+            reason = _train(run, config, observers, from_step, until, ranks)
     except NonFiniteError:
         if ranks.is_main:
             write_report(run.folder)  # shows how the run diverged
@@ -75,13 +84,13 @@ def train_run(
     return reason
 
 
-def check_steps(run: Run, from_step: int | None, until: int | None) -> None:
-    """Raise if a run cannot be trained from and until these steps."""
+def check_steps(run: Run, ranks: Ranks, from_step: int | None, until: int | None) -> None:
+    """Raise, on all ranks, if a run cannot be trained from and until these steps."""
     if until is not None:
         check_positive_int(until=until)
     if from_step is not None:
         check_non_negative(from_step=from_step)
-    begin = run.checkpoints.last() if from_step is None else from_step
+    begin = ranks.broadcast(run.checkpoints.last() if ranks.is_main else None) if from_step is None else from_step
     if until is not None and begin is not None and until < begin:
         raise ConfigError(f"until={until}, but the run is already at step {begin}\nfix: a later step, or --from-step")
 
@@ -91,8 +100,22 @@ def _is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError) or "allocate memory" in message or "out of memory" in message
 
 
+def _config_of_this_session(run: Run, ranks: Ranks, **settings: Any) -> TrainConfig:
+    if settings["parallel"] is not None and ranks.size == 1:
+        raise ConfigError(
+            f"parallel={settings['parallel']!r}, but this process trains alone\nfix: --nproc N, or omit --parallel"
+        )
+    given = {name: value for name, value in settings.items() if value is not None}
+    return dataclasses.replace(run.config.train, **given)
+
+
 def _train(
-    run: Run, observers: Sequence[Observer], from_step: int | None, until: int | None, ranks: Ranks
+    run: Run,
+    config: TrainConfig,
+    observers: Sequence[Observer],
+    from_step: int | None,
+    until: int | None,
+    ranks: Ranks,
 ) -> EndReason:
     with ExitStack() as stack:
         for observer in observers:
@@ -104,7 +127,7 @@ def _train(
             stack.callback(metrics.close)
         stop = stack.enter_context(StopOnSignal())
         begin = run.checkpoints.last() if from_step is None else from_step
-        session = TrainingSession(run, metrics, observers, ranks)
+        session = TrainingSession(run, metrics, observers, ranks, config)
         session.begin(begin)
         if ranks.is_main:
             run.save_extension()  # only now: a resume that is refused changes nothing
@@ -181,6 +204,15 @@ def startup_notices(session: TrainingSession) -> list[str]:
     if session.missing_text:
         missing = ", ".join(session.missing_text)
         notices.append(f"source text not found: {missing}. The run continues with its saved tokens")
+    rows = min(session.config.micro_batch or session.config.batch, session.config.batch)
+    if rows < session.ranks.size:
+        notices.append(
+            f"{session.ranks.size - rows} of {session.ranks.size} ranks have no rows to compute: use a batch and "
+            f"micro-batch of at least {session.ranks.size}, or {rows} ranks"
+        )
+    if session.rank_differences:
+        different = "; ".join(session.rank_differences)
+        notices.append(f"the ranks differ: {different}. Resuming is bitwise exact only if this stays so")
     if session.environment_changes:
         changes = ", ".join(session.environment_changes)
         effect = "Dropout draws other masks" if session.has_other_masks else "Results may differ in the last bits"

@@ -133,6 +133,7 @@ class _BundleState(StrictStruct):
     precision: Precision = "float32"
     threads: str = ""
     ranks: str = "1"
+    parallel: str = ""
     kernels: str = ""
     mkl_cbwr: str = ""
     torch: str = ""

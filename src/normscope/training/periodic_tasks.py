@@ -86,7 +86,7 @@ def _train_loss(session: TrainingSession) -> float:
 
 def sample(session: TrainingSession) -> None:
     """Generate a text from the run's prompt, on rank 0."""
-    with session.trainer.whole_model() as model:
+    with session.trainer.full_model() as model:
         if model is None:
             return
         (text,) = generate_text(
@@ -108,7 +108,7 @@ def take_due_xray(session: TrainingSession) -> XrayRecord | None:
     A snapshot is saved before the checkpoint, since it has the updates of the last step. A resumed run doesn't repeat
     that step.
     """
-    with session.trainer.whole_model() as model:
+    with session.trainer.full_model() as model:
         return None if model is None else _take_xray(session, model)
 
 

@@ -55,7 +55,7 @@ def recover(session: TrainingSession, error: NonFiniteError, rollbacks: Rollback
     # Rank 0 decides: on a network file system, others may still see an older folder.
     checkpoints = json.loads(session.ranks.from_main(lambda: json.dumps(session.run.checkpoints.steps())))
     count, problem = rollbacks.count(checkpoints), str(error).splitlines()[0]
-    with session.trainer.whole_model() as model:
+    with session.trainer.full_model() as model:
         origin, text = (None, "") if model is None else _save_bundle(session, model, problem)
     if session.ranks.any(origin is not None and origin.when == "weights"):
         batch = session.trainer.last_batch()  # the batch whose update broke the weights

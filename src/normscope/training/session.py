@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from normscope.data.packed_batches import training_batches
 from normscope.data.split import PARTS
+from normscope.errors import ConfigError
 from normscope.ops.kernel_mode import select_backend
 from normscope.ops.numba_loader import kernels_available
 from normscope.runs.config import check_same_config
@@ -27,6 +28,7 @@ from normscope.runtime.memory import keep_freed_memory
 from normscope.runtime.precision import choose_precision
 from normscope.runtime.ranks import ALONE, Ranks
 from normscope.runtime.rng import seed_rank
+from normscope.training.config import TrainConfig
 from normscope.training.trainer import Trainer
 
 MAX_THREADS_PER_CORE = 4
@@ -86,29 +88,38 @@ class TrainingSession:
         metrics: Its metrics file on rank 0, otherwise None.
         observers: Displays and trackers.
         ranks: The processes that train the run.
+        config: The training configuration, if it isn't the run's own.
     """
 
     def __init__(
-        self, run: Run, metrics: MetricsFile | None, observers: Sequence[Observer], ranks: Ranks = ALONE
+        self,
+        run: Run,
+        metrics: MetricsFile | None,
+        observers: Sequence[Observer],
+        ranks: Ranks = ALONE,
+        config: TrainConfig | None = None,
     ) -> None:
         keep_freed_memory()
         self.ranks = ranks
-        self.run, self.config, self.context = run, run.config.train, run.config.model.context
-        self.corpus = run.corpus(verify=PARTS)
-        self.missing_text = check_sources_unchanged(self.corpus)
+        self.run, self.config, self.context = run, config or run.config.train, run.config.model.context
         self.device = resolve_device(self.config.device)
         self.precision = choose_precision(self.config.precision, self.device)
         self.autocast = self.precision.autocast(self.device)
+        self.max_threads, self.environment_changes, self.has_other_rng = torch.get_num_threads(), list[str](), False
+        self.rank_differences = rank_differences(self.environment(), ranks)
+        with ranks.fail_together("the corpus is damaged"):  # the ranks of each machine verify a part each
+            self.corpus = run.corpus(verify=PARTS[ranks.local_rank :: ranks.local_size])
+        self.missing_text = check_sources_unchanged(self.corpus)
         self.batches = training_batches(self.corpus, self.context, self.config.batch, self.config.seed)
         self.metrics, self.events = metrics, EventBus(metrics, observers)
-        self.max_threads, self.environment_changes = torch.get_num_threads(), list[str]()
         self.dropped = list[int]()
 
     def begin(self, step: int | None, skipped_batches: Sequence[int] = ()) -> None:
         """Restore the checkpoint of a step; None, or an unsaved step 0, is the start of the run."""
         torch.manual_seed(self.config.seed)
         self.model = self.run.initial_model(self.device)
-        seed_rank(self.config.seed, 0, self.ranks.rank)
+        if not self.ranks.is_main:  # which draws what a process alone would
+            seed_rank(self.config.seed, 0, self.ranks.rank)
         self.trainer = Trainer(self.model, self.config, self.batches, self.autocast, self.ranks)
         self.trainer.skipped_batches = list(skipped_batches)
         self.best: float | None = None
@@ -117,11 +128,11 @@ class TrainingSession:
         self.update_tracker: UpdateTracker | None = None
         checkpoints, seconds, metrics_bytes, path = self.run.checkpoints, 0.0, 0, None
         is_saved = step is not None and (step != 0 or step in checkpoints.steps())
-        step = self.ranks.agree(step if is_saved else None)
+        step = self.ranks.broadcast(step if is_saved else None)
         if step is not None:
             seconds, metrics_bytes = self._restore(step)
             path = str(checkpoints.path(step))
-        self.trainer.settle()
+        self.trainer.warm_up_reducer()
         self.ranks.barrier()  # before rank 0 deletes what others may be reading
         if self.ranks.is_main:
             self.dropped = [later for later in checkpoints.steps() if later > self.step]
@@ -137,19 +148,21 @@ class TrainingSession:
         with checkpoints.with_alternatives(step):
             state = checkpoints.state(step)
             check_same_config(self.run.config, state.config, extension.before if extension else ())
-        expected, only = self.trainer.expected_tensors(step, state.ranks), self.trainer.own_tensors(step)
-        tensors = checkpoints.tensors(step, expected, only)
+        saved_device = state.environment.get("device", self.device.type).partition(":")[0]
+        expected = self.trainer.expected_tensors(step, state.ranks, saved_device)
+        tensors = checkpoints.tensors(step, expected, self.trainer.own_tensors(step), self.ranks)
         if self.metrics is not None:
             check_metrics(self.metrics.path, state.metrics_bytes, state.metrics_sha256)
         self.trainer.restore(tensors, msgspec.to_builtins(state))
         self.best = state.best
         before = self._with_equivalent_threads(state.environment)
         self.environment_changes = environment_changes(before, self.environment())
+        self.has_other_rng = state.ranks != self.ranks.size or saved_device != self.device.type
         return state.seconds, state.metrics_bytes
 
     def save(self) -> None:
         """Save a checkpoint of the current step, unless there is one."""
-        if self.ranks.agree(self.run.checkpoints.last() if self.ranks.is_main else None) == self.step:
+        if self.ranks.broadcast(self.run.checkpoints.last() if self.ranks.is_main else None) == self.step:
             return
         tensors, state = self.trainer.state()
         if self.metrics is not None:
@@ -200,9 +213,8 @@ class TrainingSession:
 
     @property
     def has_other_masks(self) -> bool:
-        """Whether the run has dropout, and was resumed by another number of ranks, which draw other masks."""
-        has_dropout = self.run.config.model.dropout > 0 or self.config.lora_dropout > 0
-        return has_dropout and any(change.startswith("ranks ") for change in self.environment_changes)
+        """Whether the run has dropout, whose masks differ since it was resumed by other ranks or on another device."""
+        return self.has_other_rng and (self.run.config.model.dropout > 0 or self.config.lora_dropout > 0)
 
     def is_bitwise_equal(self, threads: int) -> bool:
         """Whether a step with this many threads is bitwise identical to one with all threads."""
@@ -210,7 +222,8 @@ class TrainingSession:
 
     def environment(self) -> dict[str, str]:
         """The settings that affect bitwise reproducibility."""
-        return environment(self.device, self.precision.dtype, self.max_threads) | {"ranks": str(self.ranks.size)}
+        found = environment(self.device, self.precision.dtype, self.max_threads) | {"ranks": str(self.ranks.size)}
+        return found if self.ranks.size == 1 else found | {"parallel": self.config.parallel}
 
     def _with_equivalent_threads(self, before: Mapping[str, str]) -> Mapping[str, str]:
         """A checkpoint's environment, with this run's thread count if the bits are the same."""
@@ -239,6 +252,16 @@ def environment(device: torch.device, dtype: torch.dtype, threads: int) -> dict[
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "mkl_cbwr": os.environ.get("MKL_CBWR", "default") if torch.backends.mkl.is_available() else "default",
     }
+
+
+def rank_differences(environment: Mapping[str, str], ranks: Ranks) -> list[str]:
+    """How the ranks' environments differ in the last bits; raises if they compute with other devices or dtypes."""
+    if different := ranks.differences({name: environment[name] for name in ("device", "precision")}):
+        raise ConfigError(
+            f"the ranks do not compute alike: {'; '.join(different)}\n"
+            f"fix: see `normscope doctor` on each machine, or give --device and --precision"
+        )
+    return ranks.differences({name: environment[name] for name in ("kernels", "cpu_capability", "mkl_cbwr")})
 
 
 def environment_changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

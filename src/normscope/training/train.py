@@ -14,14 +14,13 @@ from normscope.models.gpt import GPTConfig
 from normscope.ops.norm.distributed import computing_alone
 from normscope.render.streaming import print_text, reading_progress
 from normscope.runs.events import Observer
-from normscope.runs.job import run_of_this_job
+from normscope.runs.job import job_arguments, run_of_this_job
 from normscope.runs.read_source import read_source
 from normscope.runs.run import Run, new_run_folder, run_folders
 from normscope.runs.sample import sample
 from normscope.runtime.devices import resolve_device
 from normscope.runtime.ranks import check_device, join_ranks
-from normscope.runtime.torchrun import is_main
-from normscope.training.config import TrainConfig, WandbMode
+from normscope.training.config import ParallelName, TrainConfig, WandbMode
 from normscope.training.create_run import create_run, is_prepared
 from normscope.training.finetune import finetuning_recipe
 from normscope.training.loop import EndReason, check_steps, train_run
@@ -30,6 +29,9 @@ from normscope.training.observers.trackers import TensorBoard, WeightsAndBiases,
 from normscope.training.periodic_tasks import SAMPLE_TOKENS
 from normscope.training.recipes import Recipe
 from normscope.training.recipes import recipe as lookup_recipe
+
+_NOT_OF_THE_RUN = ("out", "tensorboard", "wandb", "quiet", "observers", "settings")
+"""Arguments of `train` that another start of the job may change."""
 
 
 class TrainingRun(Run):
@@ -44,6 +46,8 @@ class TrainingRun(Run):
         from_step: int | None = None,
         until: int | None = None,
         steps: int | None = None,
+        device: str | None = None,
+        parallel: ParallelName | None = None,
         tensorboard: bool = False,
         wandb: WandbMode = "off",
         quiet: bool = False,
@@ -56,22 +60,22 @@ class TrainingRun(Run):
             until: Save and pause after this step.
             steps: Extend the run to this number of steps. From here on, the learning-rate schedule is that of the
                 longer run; the log and the report note the extension.
+            device, parallel: Settings of `TrainConfig` to use instead of the run's, this time only.
             tensorboard: Log to TensorBoard.
             wandb: Log to Weights & Biases: off, offline or online.
             quiet: Show no progress and no samples.
             observers: Displays and trackers in place of those above.
         """
-        shows = observers is None and not quiet and is_main()
         _check_trackers(tensorboard, wandb)
-        check_steps(self, from_step, until)
+        ranks = join_ranks()
+        shows = observers is None and not quiet and ranks.is_main
+        check_steps(self, ranks, from_step, until)
         self.reload_extension()
         if steps is not None:
             self.plan_extension(steps)
-        ranks = join_ranks()
         end = self.config.train.steps
-        if from_step is None and (until is None or until >= end) and self.is_done():
-            if ranks.is_main:
-                self.checkpoints.load(end)  # raises if it is damaged
+        is_to_end = from_step is None and (until is None or until >= end)
+        if is_to_end and ranks.from_main(self._verified_end) == "done":
             if shows:
                 print(f"{self.folder} is done: all {end} steps are completed")
                 print("to train longer, use --steps; to repeat the last part, use --from-step")
@@ -81,10 +85,17 @@ class TrainingRun(Run):
             observers = []
         elif observers is None:
             observers = [*([] if quiet else [choose_display(sys.stdout)]), *_trackers(self, tensorboard, wandb)]
-        self.end_reason = train_run(self, observers, from_step=from_step, until=until)
+        self.end_reason = train_run(self, observers, from_step=from_step, until=until, device=device, parallel=parallel)
         if self.end_reason == "done" and shows:
             _print_samples(self)
         return self.end_reason
+
+    def _verified_end(self) -> Literal["done", "to do"]:
+        """Whether all steps are done; raises if the last checkpoint is damaged."""
+        if not self.is_done():
+            return "to do"
+        self.checkpoints.load(self.config.train.steps)
+        return "done"
 
 
 def train(
@@ -129,6 +140,7 @@ def train(
         run = normscope.train("my.txt", depth=4, steps=500)
         print(run.sample("Once upon a time"))
     """
+    everything = {**locals()}
     paths = [sources] if isinstance(sources, str | Path) else sources
     if init_from is None:
         names = {"preset": preset, "tokenizer": tokenizer, "vocab_size": vocab_size, "split": split}
@@ -144,9 +156,12 @@ def train(
     model_settings, training = _split_settings(settings)
     if twice := model_settings.keys() & (model or {}).keys():
         raise ConfigError(f"{min(twice)} is given twice: as an argument and in model\nfix: give it once")
+    everything |= {**settings, "sources": [*map(str, paths)], **dict.fromkeys(_NOT_OF_THE_RUN)}
+    arguments = job_arguments(everything)
 
     def find_or_create() -> str:
-        created_before = run_of_this_job(run_folders(paths) if out is None else [Path(out)])
+        folders = run_folders(paths) if out is None else [Path(out)]
+        created_before = run_of_this_job(folders, arguments)
         if created_before is not None:
             return str(created_before)
         with reading_progress(quiet or observers is not None) as progress:
@@ -162,6 +177,7 @@ def train(
                 prompt=prompt,
                 source=source,
                 progress=progress,
+                arguments=arguments,
             )
         return str(created.folder)
 

@@ -18,13 +18,19 @@ from normscope.models.gpt import GPT
 from normscope.ops.cross_entropy import IGNORE_INDEX
 from normscope.ops.finite import is_finite
 from normscope.runtime.ranks import ALONE, Ranks
-from normscope.runtime.rng import preserve_rng, rng_name, rng_state, seed_rank, set_rng_state
+from normscope.runtime.rng import preserve_rng, rng_name, rng_state, rng_state_bytes, seed_rank, set_rng_state
 from normscope.storage.tensor_spec import TensorSpec
 from normscope.training.config import TrainConfig
-from normscope.training.optimizers.dealing import Broadcasts
 from normscope.training.optimizers.groups import OptimizerGroup
-from normscope.training.optimizers.sharded import ShardedOptimizerGroup, is_sharded, local_part, own_rows, whole
-from normscope.training.parallel import parallel_model, whole_model
+from normscope.training.parallel.dealing import Broadcasts
+from normscope.training.parallel.models import full_model, parallel_model
+from normscope.training.parallel.sharded_optimizer import (
+    ShardedOptimizerGroup,
+    full_tensor,
+    is_sharded,
+    local_part,
+    own_rows,
+)
 from normscope.training.running_statistics import all_finite, preserve_tensors, running_statistics
 
 Tensors = dict[str, dict[str, Tensor]]
@@ -177,7 +183,7 @@ class Trainer:
             part = tuple(tensor[rows].to(self.device) for tensor in whole_part)
             # Weighted by its fraction of the targets, the losses of all parts add up to the mean of the batch.
             share = int((part[1] != IGNORE_INDEX).sum()) / count
-            with self.parallel.reduces(is_last=number == len(parts)):
+            with self.parallel.gradient_sync(is_last=number == len(parts)):
                 with self.autocast():
                     loss = self.parallel.loss(share, *part)
                 loss.backward()
@@ -192,7 +198,7 @@ class Trainer:
             broadcasts.start((tensor, 0) for tensor in self._statistics)
             broadcasts.wait()
 
-    def settle(self) -> None:
+    def warm_up_reducer(self) -> None:
         """Compute the gradients of a batch once, and forget them.
 
         DDP arranges the gradients in new buckets after its first backward pass. That changes the order of sums, so it
@@ -226,21 +232,28 @@ class Trainer:
         """The trained weights that this rank saves."""
         own = {}
         for i, (name, tensor) in enumerate(trained_tensors(self.model).items()):
-            gathered = whole(tensor)
+            gathered = full_tensor(tensor)
             if i % self.ranks.size == self.ranks.rank:
                 own[name] = gathered
         return own
 
-    def whole_model(self) -> AbstractContextManager[GPT | None]:
+    def full_model(self) -> AbstractContextManager[GPT | None]:
         """Context manager that gives rank 0 the whole model, to compute with alone; all ranks have to take part."""
-        return whole_model(self.model, self.config, self.ranks)
+        return full_model(self.model, self.config, self.ranks)
 
     def _rng_state(self) -> dict[str, Tensor]:
         return {rng_name(name, self.ranks.rank): state for name, state in rng_state(self.device).items()}
 
-    def expected_tensors(self, step: int, saved_ranks: int = 1) -> dict[str, dict[str, TensorSpec]]:
-        """Shapes and dtypes of the tensors that `state` returns after this many steps, on all ranks that saved them."""
+    def expected_tensors(
+        self, step: int, saved_ranks: int = 1, saved_device: str | None = None
+    ) -> dict[str, dict[str, TensorSpec]]:
+        """Shapes and dtypes of the tensors that `state` returns after this many steps, on all ranks that saved them.
+
+        `saved_device` is the type of their device, if not that of this trainer.
+        """
         rng = tensor_specs(rng_state(self.device))
+        if saved_device not in (None, self.device.type):
+            rng = {name: TensorSpec((size,), torch.uint8) for name, size in rng_state_bytes(saved_device).items()}
         return {
             "model": tensor_specs(trained_tensors(self.model)),
             "optimizer": self.optimizer.expected_tensors() if step else {},
@@ -277,9 +290,9 @@ class Trainer:
                     tensor.copy_(tensors[name])
 
     def _restore_rng(self, tensors: Mapping[str, Tensor], step: int) -> None:
-        rank = self.ranks.rank
-        if rng_name("torch", rank) in tensors:
-            names = (name for name in rng_state(self.device) if rng_name(name, rank) in tensors)
-            set_rng_state({name: tensors[rng_name(name, rank)] for name in names}, self.device)
-        else:  # the run had fewer ranks
-            seed_rank(self.config.seed, step, rank)
+        names = {name: rng_name(name, self.ranks.rank) for name in rng_state(self.device)}
+        saved = {name: tensors[full_name] for name, full_name in names.items() if full_name in tensors}
+        if len(saved) < len(names):  # the run had fewer ranks, or another type of device
+            seed_rank(self.config.seed, step, self.ranks.rank)
+        if saved:
+            set_rng_state(saved, self.device)

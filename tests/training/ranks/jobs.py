@@ -1,6 +1,6 @@
 """Short trainings in float64, to be done by any number of ranks."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from normscope.ops.cross_entropy import IGNORE_INDEX
 from normscope.runs.initial_weights import set_trainable
 from normscope.runtime.ranks import ALONE, Ranks
 from normscope.training.config import TrainConfig
-from normscope.training.optimizers.sharded import is_sharded
+from normscope.training.parallel.sharded_optimizer import is_sharded
 from normscope.training.trainer import BatchSource, Trainer
 from tests.support import random_tokens, scramble
 
@@ -94,9 +94,9 @@ def text(config: TrainConfig) -> Batches:
     return Batches(random_tokens(VOCABULARY, 301, seed=3).numpy(), CONTEXT, config.batch, seed=1)
 
 
-def new_trainer(job: Job, ranks: Ranks = ALONE, dtype: torch.dtype = torch.float64) -> Trainer:
+def new_trainer(job: Job, ranks: Ranks = ALONE, dtype: torch.dtype = torch.float64, compile: bool = False) -> Trainer:
     torch.manual_seed(0)
-    model, config = GPT(job.model_config()).to(dtype), job.config()
+    model, config = GPT(job.model_config()).to(dtype), replace(job.config(), compile=compile)
     set_trainable(model, config)
     scramble(model)
     return Trainer(model, config, job.batches(), ranks=ranks)
@@ -114,11 +114,11 @@ class Outcome:
     state: dict[str, Tensor] | None
 
 
-def train(job: Job, ranks: Ranks = ALONE) -> Outcome:
-    trainer = new_trainer(job, ranks)
-    trainer.settle()
+def train(job: Job, ranks: Ranks = ALONE, compile: bool = False) -> Outcome:
+    trainer = new_trainer(job, ranks, compile=compile)
+    trainer.warm_up_reducer()
     steps = [trainer.step() for _ in range(STEPS)]
-    with trainer.whole_model() as model:
+    with trainer.full_model() as model:
         if not is_sharded(trainer.model.embedding.weight):
             model = trainer.model
         state = None if model is None else {name: tensor.clone() for name, tensor in model.state_dict().items()}
@@ -127,3 +127,7 @@ def train(job: Job, ranks: Ranks = ALONE) -> Outcome:
 
 def train_all(ranks: Ranks, jobs: list[Job]) -> list[Outcome]:
     return [train(job, ranks) for job in jobs]
+
+
+def train_compiled(ranks: Ranks, job: Job) -> Outcome:
+    return train(job, ranks, compile=True)

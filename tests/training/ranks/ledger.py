@@ -26,7 +26,7 @@ def rows_seen(ranks: Ranks, parallel: str, batch: int, micro_batch: int | None, 
     model = GPT(llama(vocab_size=len(TOKENS), context=CONTEXT, depth=1, width=8, heads=2))
     config = TrainConfig(steps=steps, batch=batch, micro_batch=micro_batch, parallel=parallel)  # type: ignore[arg-type]
     trainer = Trainer(model, config, ledger_batches(batch), ranks=ranks)
-    trainer.settle()
+    trainer.warm_up_reducer()
     seen: list[torch.Tensor] = []
     model.embedding.register_forward_pre_hook(lambda _, given: seen.append(given[0].clone()))
     of_steps = []

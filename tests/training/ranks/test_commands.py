@@ -97,6 +97,37 @@ def test_a_mistake_is_shown_once(tmp_path: Path) -> None:
     assert (code, errors.count("error:"), errors.count("is damaged")) == (2, 1, 1), errors
 
 
+@pytest.mark.exhaustive  # processes that import torch
+def test_ctrl_c_of_torchrun_saves_and_stops_all_ranks(tmp_path: Path) -> None:
+    given = words(tmp_path, steps=100_000)
+    begin, errors, metrics = given.index("--nproc"), tmp_path / "errors", tmp_path / "run" / "metrics.jsonl"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
+    command += ["normscope", *given[:begin], *given[begin + 2 :]]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with errors.open("w") as file:
+        torchrun = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=file, env=environment)
+    try:
+        deadline = time.monotonic() + 250
+        while not (metrics.exists() and '"step": 3,' in metrics.read_text()):
+            assert torchrun.poll() is None, errors.read_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        ranks, start = processes_of(torchrun.pid), time.monotonic()
+        torchrun.send_signal(signal.SIGINT)
+        assert torchrun.wait(100) != 0
+    finally:
+        torchrun.kill()  # its ranks stop with it
+    assert time.monotonic() - start < 25  # before torchrun kills what has not stopped
+    for rank in ranks:
+        with pytest.raises(ProcessLookupError):
+            os.kill(rank, 0)
+    run = Run.open(tmp_path / "run")
+    (finished,) = of_kind(run, "finished")
+    assert finished["reason"] == "stopped"
+    assert run.checkpoints.last() == finished["step"] == len(of_kind(run, "step"))
+    assert "error:" not in errors.read_text()
+
+
 @pytest.mark.exhaustive  # processes that import torch, many times
 @pytest.mark.parametrize("launcher", ["nproc", "torchrun"])
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])

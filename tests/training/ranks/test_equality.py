@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from normscope.runtime.ranks import Ranks
 from tests.pairs import chiefly, cover
-from tests.training.ranks.jobs import AXES, Job, Outcome, train, train_all
+from tests.training.ranks.jobs import AXES, Job, Outcome, train, train_all, train_compiled
 from tests.training.ranks.ledger import WINDOWS, ledger_batches, rows_seen
 from tests.training.ranks.processes import on_ranks
 
@@ -50,21 +50,31 @@ def test_ranks_train_like_one_process_in_every_case(size: int, name: str, traine
     compare(size, [job for job in all_jobs() if (job.preset, job.trained) == (name, trained)])
 
 
+@pytest.mark.exhaustive  # a minute of compiling C++
+def test_ranks_that_compile_train_like_one_process() -> None:
+    job = Job("gpt2", "ddp", "7", "text", "muon", "all")
+    compare_outcomes(job, on_ranks(2, train_compiled, job))
+
+
 def compare(size: int, jobs: list[Job]) -> None:
     results: list[list[Outcome]] = on_ranks(size, train_all, jobs)
     for job, *outcomes in zip(jobs, *results, strict=True):
-        wanted, first = alone(job), outcomes[0]
-        assert first.losses == pytest.approx(wanted.losses, rel=1e-10), job
-        assert first.gradient_norms == pytest.approx(wanted.gradient_norms, rel=1e-8), job
-        assert first.state is not None
-        assert wanted.state is not None
-        for name, tensor in wanted.state.items():
-            # Muon's orthogonal steps magnify roundings, and AdamW's of gradients near zero too.
-            torch.testing.assert_close(first.state[name], tensor, rtol=1e-5, atol=1e-7, msg=f"{job}: {name}")
-        for other in outcomes[1:]:
-            assert (other.losses, other.gradient_norms) == (first.losses, first.gradient_norms), job
-            for name, tensor in (other.state or {}).items():
-                assert torch.equal(tensor, first.state[name]), f"{job}: the ranks have different {name}"
+        compare_outcomes(job, outcomes)
+
+
+def compare_outcomes(job: Job, outcomes: list[Outcome]) -> None:
+    wanted, first = alone(job), outcomes[0]
+    assert first.losses == pytest.approx(wanted.losses, rel=1e-10), job
+    assert first.gradient_norms == pytest.approx(wanted.gradient_norms, rel=1e-8), job
+    assert first.state is not None
+    assert wanted.state is not None
+    for name, tensor in wanted.state.items():
+        # Muon's orthogonal steps magnify roundings, and AdamW's of gradients near zero too.
+        torch.testing.assert_close(first.state[name], tensor, rtol=1e-5, atol=1e-7, msg=f"{job}: {name}")
+    for other in outcomes[1:]:
+        assert (other.losses, other.gradient_norms) == (first.losses, first.gradient_norms), job
+        for name, tensor in (other.state or {}).items():
+            assert torch.equal(tensor, first.state[name]), f"{job}: the ranks have different {name}"
 
 
 @given(st.integers(0, 1000), st.integers(1, 64))

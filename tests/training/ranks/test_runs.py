@@ -8,6 +8,7 @@ import pytest
 from normscope.runs.metrics_file import read_metrics
 from normscope.runs.run import Run
 from normscope.runtime.ranks import Ranks
+from normscope.training.config import ParallelName
 from normscope.training.loop import train_run
 from tests.pairs import chiefly
 from tests.training.ranks.processes import on_ranks
@@ -16,8 +17,14 @@ from tests.training.small_run import last_sums, new_run, train_alone
 STEPS = 9
 
 
-def train(ranks: Ranks, folder: str, until: int | None = None, from_step: int | None = None) -> str:
-    return train_run(Run.open(Path(folder)), until=until, from_step=from_step)
+def train(
+    ranks: Ranks,
+    folder: str,
+    until: int | None = None,
+    from_step: int | None = None,
+    parallel: ParallelName | None = None,
+) -> str:
+    return train_run(Run.open(Path(folder)), until=until, from_step=from_step, parallel=parallel)
 
 
 def short_run(folder: Path, **settings: Any) -> Run:
@@ -62,13 +69,15 @@ def test_another_number_of_ranks_resumes_up_to_rounding(tmp_path: Path, parallel
     straight, changing = (
         short_run(tmp_path / name, parallel=parallel, model={"dropout": 0.0}) for name in ("straight", "changing")
     )
+    other_parallel = "ddp" if parallel == "fsdp" else "fsdp"
     train_alone(str(straight.folder))
     on_ranks(2, train, str(changing.folder), 3)
-    on_ranks(3, train, str(changing.folder), 5)
+    on_ranks(3, train, str(changing.folder), 5, None, other_parallel)
     train_alone(str(changing.folder), until=7)
     on_ranks(2, train, str(changing.folder))
     one, other = (of_kind(run, "step", "validation") for run in (straight, changing))
     assert [event["step"] for event in one] == [event["step"] for event in other]
     assert [event["loss"] for event in one] == pytest.approx([event["loss"] for event in other], rel=1e-4)
-    for change in ("ranks was 2 and is 3", "ranks was 3 and is 1", "ranks was 1 and is 2"):
+    both = f"ranks was 2 and is 3, parallel was {parallel} and is {other_parallel}"
+    for change in (both, "ranks was 3 and is 1", "ranks was 1 and is 2"):
         assert f"{change}. Results may differ in the last bits from here on" in notices(changing)

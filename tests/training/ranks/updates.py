@@ -11,8 +11,8 @@ from normscope.models.presets import llama
 from normscope.runtime.ranks import ALONE, Ranks
 from normscope.training.config import TrainConfig
 from normscope.training.optimizers.groups import OptimizerGroup
-from normscope.training.optimizers.sharded import ShardedOptimizerGroup, is_sharded, whole
-from normscope.training.parallel import parallel_model
+from normscope.training.parallel.models import parallel_model
+from normscope.training.parallel.sharded_optimizer import ShardedOptimizerGroup, full_tensor, is_sharded
 from tests.support import randn, scramble
 
 STEPS = 3
@@ -21,7 +21,7 @@ STEPS = 3
 def update(ranks: Ranks = ALONE, optimizer: str = "muon", parallel: str = "ddp") -> tuple[dict[str, Tensor], int]:
     """The weights after a few steps, and the bytes of optimizer state on this rank."""
     model, group = stepped_group(ranks, optimizer, parallel)
-    weights = {name: whole(weight.detach()).clone() for name, weight in model.named_parameters()}
+    weights = {name: full_tensor(weight.detach()).clone() for name, weight in model.named_parameters()}
     return weights, sum(tensor.nbytes for inner in group._optimizers for tensor in states(inner))
 
 

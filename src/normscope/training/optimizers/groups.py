@@ -11,9 +11,9 @@ from normscope.errors import WeightsError
 from normscope.runtime.ranks import ALONE, Ranks
 from normscope.storage.tensor_spec import TensorSpec
 from normscope.training.config import TrainConfig
-from normscope.training.optimizers.dealing import Broadcasts, deal
 from normscope.training.optimizers.lazy_torch import AdamW
 from normscope.training.optimizers.muon import Muon, group_by_shape
+from normscope.training.parallel.dealing import Broadcasts, deal
 
 
 class OptimizerGroup:

@@ -12,15 +12,15 @@ from torch import Tensor, nn
 
 from normscope.runtime.ranks import Ranks, rank_errors
 from normscope.training.config import TrainConfig
-from normscope.training.optimizers.dealing import Broadcasts
 from normscope.training.optimizers.groups import OptimizerGroup, global_norm
 from normscope.training.optimizers.muon import apply_updates, group_by_shape, need_gradient
+from normscope.training.parallel.dealing import Broadcasts
 
 _SCALAR_STATE = "step"
 """The part of AdamW's state that has no rows."""
 
 
-def whole(tensor: Tensor) -> Tensor:
+def full_tensor(tensor: Tensor) -> Tensor:
     """Gather a tensor that is sharded over the ranks; all of them have to take part."""
     if not is_sharded(tensor):
         return tensor
@@ -87,18 +87,18 @@ class ShardedOptimizerGroup(OptimizerGroup):
         owners = [self._owner_of[name] for name in map(self._name_of.__getitem__, weights)]
         gradients = {}
         for weight, owner in zip(weights, owners, strict=True):
-            gradient = whole(need_gradient(weight))
+            gradient = full_tensor(need_gradient(weight))
             if owner == self._ranks.rank:
                 gradients[weight] = gradient
         own: dict[Tensor, Tensor] = {}
         if self._muon is not None and gradients:
             updates = self._muon.updates_for(list(gradients), list(gradients.values()), self._muon_group)
             own = dict(zip(gradients, updates, strict=True))
-        whole_updates = [own[weight] if weight in own else _empty(weight) for weight in weights]
+        full_updates = [own[weight] if weight in own else _empty(weight) for weight in weights]
         broadcasts = Broadcasts(self._ranks)
-        broadcasts.start(zip(whole_updates, owners, strict=True))
+        broadcasts.start(zip(full_updates, owners, strict=True))
         broadcasts.wait()
-        rows = [own_rows(update, weight) for update, weight in zip(whole_updates, weights, strict=True)]
+        rows = [own_rows(update, weight) for update, weight in zip(full_updates, weights, strict=True)]
         apply_updates(
             [local_part(weight) for weight in weights], rows, [weight.shape for weight in weights], self._muon_group
         )
@@ -113,7 +113,7 @@ class ShardedOptimizerGroup(OptimizerGroup):
         }
         for name, rows in self._rows.items():
             for key, value in sorted(self._adamw_state(rows).items()):  # in one order on all ranks
-                gathered = value if key == _SCALAR_STATE else whole(_sharded_like(value, self._names[name]))
+                gathered = value if key == _SCALAR_STATE else full_tensor(_sharded_like(value, self._names[name]))
                 if self._is_own(name):
                     state[f"{name}:{key}"] = gathered
         return state
@@ -131,7 +131,7 @@ class ShardedOptimizerGroup(OptimizerGroup):
             return
         assert self._adamw is not None
         rows = value if key == _SCALAR_STATE else own_rows(value, self._names[name])
-        self._adamw.state[self._rows[name]][key] = rows.clone()
+        self._adamw.state[self._rows[name]][key] = rows.to(self._rows[name].device, copy=True)
 
 
 def local_part(tensor: Tensor) -> Tensor:

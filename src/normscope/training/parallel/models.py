@@ -20,7 +20,7 @@ from normscope.runs.initial_weights import set_trainable
 from normscope.runtime.ranks import Ranks, rank_errors
 from normscope.runtime.rng import preserve_rng
 from normscope.training.config import TrainConfig
-from normscope.training.optimizers.sharded import is_sharded, whole
+from normscope.training.parallel.sharded_optimizer import full_tensor, is_sharded
 
 if TYPE_CHECKING:
     from torch.distributed.fsdp import FSDPModule
@@ -40,7 +40,7 @@ class ParallelModel(Protocol):
     def loss(self, share: float, *batch: Tensor) -> Tensor:
         """The loss of these rows, times their share of the targets of the batch."""
 
-    def reduces(self, is_last: bool) -> AbstractContextManager[None]:
+    def gradient_sync(self, is_last: bool) -> AbstractContextManager[None]:
         """Context manager of a backward pass, which adds up the gradients of the ranks if it is the last of a step."""
 
     @property
@@ -76,7 +76,7 @@ class OneProcess:
         loss: Tensor = self._loss(share, *batch)
         return loss
 
-    def reduces(self, is_last: bool) -> AbstractContextManager[None]:
+    def gradient_sync(self, is_last: bool) -> AbstractContextManager[None]:
         return nullcontext()
 
     @property
@@ -102,7 +102,7 @@ class Replicas(OneProcess):
         loss: Tensor = self._ddp(share, *batch)
         return loss
 
-    def reduces(self, is_last: bool) -> AbstractContextManager[None]:
+    def gradient_sync(self, is_last: bool) -> AbstractContextManager[None]:
         quiet: AbstractContextManager[None] = nullcontext() if is_last else self._ddp.no_sync()
         return quiet
 
@@ -147,7 +147,7 @@ class Shards(OneProcess):
 
 
 @contextmanager
-def whole_model(model: GPT, config: TrainConfig, ranks: Ranks) -> Iterator[GPT | None]:
+def full_model(model: GPT, config: TrainConfig, ranks: Ranks) -> Iterator[GPT | None]:
     """The model with all of its parameters on rank 0, which computes with it alone; None on the other ranks.
 
     All ranks have to take part, for their parts of a sharded model.
@@ -169,7 +169,7 @@ def _unsharded_copy(model: GPT, config: TrainConfig, ranks: Ranks) -> GPT:
             copy.to(weight.device, weight.dtype)
     parts = copy.state_dict() if ranks.is_main else {}
     for name, tensor in model.state_dict().items():
-        gathered = whole(tensor)
+        gathered = full_tensor(tensor)
         if name in parts:
             parts[name].copy_(gathered)
     return copy.eval() if ranks.is_main else copy

@@ -1,0 +1,1 @@
+"""Training on several ranks: how they share a model, its updates and its optimizer state."""
