@@ -11,7 +11,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, 
 
 from normscope.diagnostics import record
 from normscope.diagnostics.collect.accumulators import tensor_stats
-from normscope.diagnostics.collect.parameter_values import measure_values, predicted_gain, sample_values
+from normscope.diagnostics.collect.parameter_values import hash_of_sample, measure_values, predicted_gain, sample_values
 from normscope.diagnostics.collect.products import UnregisteredParameters
 from normscope.diagnostics.collect.reduced_gradients import ReducedGradients
 from normscope.diagnostics.collect.session import XraySession
@@ -90,7 +90,8 @@ class ParameterTracker:
             what = "parameters on the meta device or without floating-point values"
             self._session.notice(f"{what} were not measured ({parameter.dtype})")
             return
-        tracked = TrackedParameter(parameter, name, sample_values(part))
+        sample = sample_values(part)
+        tracked = TrackedParameter(parameter, name, sample, initial_hash=hash_of_sample(sample, part))
         self.tracked[id(parameter)] = self._by_name[name] = tracked
         if parameter.requires_grad and parameter.is_leaf and not is_dtensor(parameter):
             self._handles.add(parameter.register_hook(Hook(partial(self._take_gradient, tracked))))
@@ -224,6 +225,7 @@ class ParameterTracker:
             identical_rows=values.identical_rows,
             predicted_gain=predicted_gain(module, parameter, values.moments) if name == "weight" else None,
             update_rms=tracked.update_rms / tracked.steps if tracked.steps else None,
+            initial_hash=tracked.initial_hash,
         )
 
 
