@@ -32,6 +32,18 @@ why: {parameters} of its parameters were used, and what was computed from them r
 {where}returned it without a gradient, so {module} cannot learn.{also}
 fix: {fix}
 """)
+LOST_IN_NUMPY = FindingKind("""
+no-gradient: {module} gets no gradient: its output becomes a NumPy array{at}
+why: {parameters} of its parameters were used. An array made from them left torch, a tensor of the same shape came back,
+and no gradient did: {module} cannot learn.{also}
+fix: {fix}
+""")
+FROZEN_IN_FORWARD = FindingKind("""
+no-gradient: {module} is frozen while it runs: requires_grad_(False){at}
+why: {parameters} of its parameters required a gradient when the x-ray began, and the optimizer has them, but a forward
+turned it off {where}and nothing turned it on again.{also}
+fix: {fix}
+""")
 UNUSED = FindingKind("""
 no-gradient: {module} ran, but its {parameters} parameters got no gradient
 why: Nothing that was computed from them reached any of the {losses} losses: its output is not used.
@@ -51,6 +63,8 @@ _WHAT = {
     "python": "{function}(), which returns Python numbers,",
     "numpy": "{function}(), which leaves torch for NumPy,",
     "copy": "a new tensor made from its values",
+    "numpy?": "NumPy",
+    "frozen": "requires_grad_(False)",
     "in place": "{function}() into a tensor without a gradient",
     "no gradient": "{function}()",
 }
@@ -64,6 +78,8 @@ _FIX = {
     "x).detach()",
     "python": "keep tensors until after backward(): torch.stack(losses) instead of numbers; item() only for logging",
     "numpy": "compute it with torch functions instead of NumPy until after backward()",
+    "numpy?": "compute it with torch functions instead of NumPy until after backward()",
+    "frozen": "remove requires_grad_(False) from forward; to freeze {module} on purpose, leave it out of the optimizer",
     "copy": "use the tensor itself, or torch.stack for a list of tensors, instead of torch.tensor(...) or "
     "nn.Parameter(...)",
     "in place": "write into a tensor outside of no_grad(), or collect the parts in a list and use torch.stack",
@@ -71,7 +87,10 @@ _FIX = {
     "requires_grad_(False)",
 }
 
-_COPY_NAMES = re.compile(r"target|teacher|ema|momentum|average|shadow|slow|old|prev|ref|frozen|_k$|key_encoder|offline")
+_COPY_NAMES = re.compile(
+    r"(^|[._])(target|teacher|ema|momentum|average|avg|shadow|slow|old|prev|previous|ref|reference|frozen|key_encoder|"
+    r"encoder_k|offline)(_?(net|network|model|encoder|projector|critic|actor|q|policy|critics?\d?))?\d?($|[._])"
+)
 """Names of networks that others learn from, and that are no part of the learning themselves."""
 
 
@@ -94,7 +113,7 @@ def check_graph(view: RecordView) -> Iterator[Finding]:
 
 
 def _evidence(graph: GraphStats) -> dict[str, float | str]:
-    cut = graph.cuts[0] if graph.cuts else None
+    cut = _likely_first(graph)[0] if graph.cuts else None
     found: dict[str, float | str] = {"backward calls": graph.backward_calls}
     return found if cut is None else found | {"cut by": cut.function, "at": cut.line or "", "in": cut.module}
 
@@ -106,12 +125,21 @@ def _is_optimized(view: RecordView, graph: GraphStats) -> bool:
 
 def _why_whole(graph: GraphStats) -> tuple[str, str]:
     if not graph.cuts:
-        reason = "its values were not computed from the model's parameters, as far as torch functions show"
+        reason = "the values of the loss were not computed from the model's parameters, as far as torch functions show"
         return reason, "compute the loss from the output of the model, with torch functions, outside of no_grad()"
-    cut = graph.cuts[0]
+    cut = _likely_first(graph)[0]
     where = f" in {module_ref(cut.module)}" if cut.module else ""
-    reason = f"it was computed from the model, but {_what(cut)} cuts the graph{where}{_at(cut)}"
+    reason = f"the loss was computed from the model, but {_what(cut)} cuts the graph{where}{_at(cut)}"
     return reason, _FIX[cut.reason].format(module="the model")
+
+
+def _likely_first(graph: GraphStats) -> list[GraphCut]:
+    """Indices and samples come last: where something else cuts the graph too, they are often meant.
+
+    Of x.detach().numpy(), NumPy is the cause: without detach() it would raise an error.
+    """
+    order = ("numpy", "python", "", "integers", "numpy?")
+    return sorted(graph.cuts, key=lambda cut: order.index(cut.reason if cut.reason in order else ""))
 
 
 def _what(cut: GraphCut) -> str:
@@ -125,7 +153,7 @@ def _at(cut: GraphCut) -> str:
 def _cuts(view: RecordView, graph: GraphStats) -> Iterator[Finding]:
     """One finding for each cut, in the last module before it; the others are named."""
     reported, trained = set[str](), _names_that_learn(view)
-    for cut in graph.cuts:
+    for cut in _likely_first(graph):
         groups: dict[str, list[str]] = {}
         for name in cut.parameters:
             groups.setdefault(outermost_outside(trained, parent_name(name)), []).append(name)
@@ -135,9 +163,10 @@ def _cuts(view: RecordView, graph: GraphStats) -> Iterator[Finding]:
         place = max(groups, key=lambda name: _last_order(view, name))
         reported |= set(groups)
         others = [name for name in groups if name != place]
-        yield CUT.found_in(
+        kind = {"numpy?": LOST_IN_NUMPY, "frozen": FROZEN_IN_FORWARD}.get(cut.reason, CUT)
+        yield kind.found_in(
             place,
-            {"parameters": len(groups[place]), "cut in": cut.module or "the training loop", "cut by": cut.function},
+            {"parameters": len(groups[place]), "cut by": cut.function, "cut in": cut.module or None},
             _severity(view, graph, cut, place),
             what=_what(cut),
             at=_at(cut),

@@ -8,7 +8,8 @@ class GraphCut:
     """A place where values went on, but the graph of autograd did not.
 
     Args:
-        reason: `no_grad`, `detach`, `data`, `integers`, `zero slope`, `python`, `numpy`, `copy` or `in place`.
+        reason: `no_grad`, `detach`, `data`, `integers`, `zero slope`, `python`, `numpy`, `numpy?` (an array of the
+            same shape came back), `copy`, `in place`, `frozen` or `no gradient`.
         function: the function that returned values without a gradient.
         module: the innermost module that called it; "" outside of all.
         line: the line of code, as `train.py:12`; None if unknown.

@@ -1,8 +1,8 @@
 """Follow the values of parameters to the losses, also where autograd loses them: what got no gradient, and why."""
 
+import math
 import sys
 import sysconfig
-import weakref
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.optim.optimizer import Optimizer
 
 from normscope.diagnostics.collect.source_lines import source_line
@@ -46,10 +47,15 @@ _MAX_LINES = 512
 _MAX_VALUES = 1 << 13
 """Numbers that went to Python or NumPy and are remembered."""
 
+_MAX_NUMBERS = 1024
+"""Numbers of one array or list that are remembered; of a larger one, a sample."""
+
 _SAMPLE = 16
 _SAME = 0.5
 """Of a tensor of unknown origin, this many numbers are looked up, and this part must be known: other numbers of a batch
 of data may be equal to some by chance."""
+
+_REQUIRES_GRAD: Any = torch._C.TensorBase.requires_grad
 
 _MAX_NODES = 4096
 """Nodes of a graph that are visited, to see whether it contains parameters."""
@@ -83,8 +89,10 @@ class GraphWatcher(Watcher):
     def __init__(self, watched: Watched) -> None:
         super().__init__(watched)
         self._flows = TensorTable[_Flow]()
-        self._by_storage: dict[int, tuple[weakref.ref[Tensor], _Flow]] = {}
+        self._by_storage: dict[int, tuple[StorageWeakRef, _Flow]] = {}
+        self._max_storages = _MAX_NODES
         self._by_value: dict[float, _Flow] = {}
+        self._by_shape: dict[tuple[int, ...], _Flow] = {}
         self._bits: dict[int, int] = {}
         self._names: list[str] = []
         self._first: list[tuple[nn.Parameter, Tensor]] = []
@@ -92,7 +100,7 @@ class GraphWatcher(Watcher):
         self._lost: list[int] = []
         self._lines: dict[tuple[str, str], str | None] = {}
         self._looked_up = 0
-        self._used = self._reached = self._live = self._left_torch = self._root_cuts = 0
+        self._used = self._reached = self._live = self._left_torch = self._root_cuts = self._frozen = 0
         self._in_step = False
         self._calls = self._without_model = self._without_graph = 0
         self._line: str | None = None
@@ -114,12 +122,18 @@ class GraphWatcher(Watcher):
 
     def call_function(self, call: FunctionCall, result: Any) -> None:
         name = call.name
+        if name in ("requires_grad", "set") and call.frames:
+            self._freeze(call)
         if self._in_step or name in _UNFOLLOWED:
             return
         values = live = cuts = 0
         for tensor in tensors_in((call.args, call.kwargs), 3):
             flow = self._flow_of(tensor)
             values, live, cuts = values | flow.values, live | flow.live, cuts | flow.cuts
+        if self._by_value:
+            for number in call.args:
+                if type(number) is float and (flow := self._by_value.get(number, _NOTHING)) is not _NOTHING:
+                    values, cuts = values | flow.values, cuts | flow.cuts
         if not values:
             return
         self._used |= values
@@ -143,6 +157,14 @@ class GraphWatcher(Watcher):
                 own |= base.live
                 self._put(output._base, _Flow(values | base.values, own, cuts | base.cuts, output._base.requires_grad))
 
+    def _freeze(self, call: FunctionCall) -> None:
+        """Inside the forward of a module, a parameter is frozen or unfrozen."""
+        switches = call.name == "requires_grad" or getattr(call.function, "__self__", None) is _REQUIRES_GRAD
+        bit = self._bits.get(id(call.args[0]), 0) if call.args else 0
+        if bit and switches and not call.args[0].requires_grad and not self._frozen & bit:
+            self._frozen |= bit
+            self._root_cuts |= self._cut_at("frozen", "requires_grad_", bit, call)
+
     def _flow_of(self, tensor: Tensor) -> _Flow:
         bit = self._bits.get(id(tensor))
         if bit is not None:
@@ -163,8 +185,8 @@ class GraphWatcher(Watcher):
         found = self._parameters_behind(tensor) if tensor.grad_fn is not None else 0
         if found:
             return _Flow(found, found, 0, True)
-        storage = self._by_storage.get(tensor.untyped_storage().data_ptr()) if tensor.numel() else None
-        flow = storage[1] if storage is not None and storage[0]() is not None else self._flow_of_values(tensor)
+        memory = self._by_storage.get(tensor.untyped_storage()._cdata) if tensor.numel() else None
+        flow = memory[1] if memory is not None and not memory[0].expired() else self._flow_of_values(tensor)
         if not flow.values:
             return _NOTHING
         lost = self._cut_at("copy", type(tensor).__name__, flow.live) if flow.live else 0
@@ -174,10 +196,10 @@ class GraphWatcher(Watcher):
         """The flow of the numbers that went to Python and NumPy, if many of them are in this tensor."""
         if not self._by_value or not tensor.numel():
             return _NOTHING
-        numbers = [x for x in sample_elements(tensor, _SAMPLE).tolist() if x != round(x, 2)]
+        numbers = [x for x in sample_elements(tensor, _SAMPLE).tolist() if math.isfinite(x) and x != round(x, 2)]
         known = [flow for x in numbers if (flow := self._by_value.get(x)) is not None]
         if not known or len(known) < _SAME * len(numbers):
-            return _NOTHING
+            return self._by_shape.get(tuple(tensor.shape), _NOTHING)
         values = cuts = 0
         for flow in known:
             values, cuts = values | flow.values, cuts | flow.cuts
@@ -198,9 +220,11 @@ class GraphWatcher(Watcher):
     def _put(self, tensor: Tensor, flow: _Flow) -> _Flow:
         self._flows.put(tensor, flow)
         if flow.values and is_measurable(tensor) and tensor.numel():
-            self._by_storage[tensor.untyped_storage().data_ptr()] = (weakref.ref(tensor), flow)
-            if len(self._by_storage) > 2 * len(self._flows) + 1024:
-                self._by_storage = {key: entry for key, entry in self._by_storage.items() if entry[0]() is not None}
+            memory = tensor.untyped_storage()
+            self._by_storage[memory._cdata] = (StorageWeakRef(memory), flow)
+            if len(self._by_storage) > self._max_storages:
+                self._by_storage = {key: entry for key, entry in self._by_storage.items() if not entry[0].expired()}
+                self._max_storages = max(_MAX_NODES, 2 * len(self._by_storage))
         return flow
 
     def _leave(self, call: FunctionCall, result: Any, values: int, live: int, cuts: int) -> None:
@@ -209,12 +233,26 @@ class GraphWatcher(Watcher):
         if call.name in _TO_DECISION:
             return
         reason = "numpy" if call.name in _TO_NUMPY else "python"
-        flow = _Flow(values, 0, cuts | self._cut_at(reason, call.name, live, call), False)
+        lost = live | self._detached_here(cuts)
+        flow = _Flow(values, 0, cuts | self._cut_at(reason, call.name, lost, call), False)
+        if isinstance(result, np.ndarray) and result.ndim > 1:
+            guess = self._cut_at("numpy?", call.name, lost, call)
+            self._by_shape[result.shape] = _Flow(values, 0, guess, False)
         for number in _numbers_in(result):
             self._by_value.pop(number, None)
             self._by_value[number] = flow
         while len(self._by_value) > _MAX_VALUES:
             del self._by_value[next(iter(self._by_value))]
+
+    def _detached_here(self, cuts: int) -> int:
+        """What was detached in the same line, as in x.detach().numpy()."""
+        line = source_line()
+        places = ((number, reason, at) for (reason, _, _, at), number in self._cuts.items() if number < len(self._lost))
+        found = 0
+        for number, reason, at in places if cuts else ():
+            if cuts >> number & 1 and at == line and reason in ("detach", "data"):
+                found |= self._lost[number]
+        return found
 
     def _cut(self, call: FunctionCall, output: Tensor, lost: int) -> int:
         """Register a cut if parameters were lost; return it as a set."""
@@ -268,6 +306,7 @@ class GraphWatcher(Watcher):
         self._flows.clear()
         self._by_storage.clear()
         self._by_value.clear()
+        self._by_shape.clear()
 
     def finish(self) -> dict[str, Any]:
         if not self._calls:
@@ -278,7 +317,8 @@ class GraphWatcher(Watcher):
             for number, (parameter, _) in enumerate(self._first)
             if (moments := tracked[id(parameter)].gradient) is not None and moments.rms > 0 and (bit := 1 << number)
         )
-        dead = self._reached & ~self._live & ~with_gradient
+        frozen = sum(1 << n for n, (parameter, _) in enumerate(self._first) if not parameter.requires_grad)
+        dead = (self._reached | (self._frozen & frozen)) & ~self._live & ~with_gradient
         cuts = [
             GraphCut(reason, function, module, line, tuple(self._names_of(self._lost[number] & dead)))
             for (reason, function, module, line), number in self._cuts.items()
@@ -333,13 +373,13 @@ def _numbers_in(value: Any) -> list[float]:
     """Numbers that identify a Python or NumPy value, without round ones, which other values have too."""
     if isinstance(value, np.ndarray):
         flat = value.reshape(-1)
-        value = flat[:: max(1, -(-flat.size // _SAMPLE))].tolist()
+        value = (flat if flat.size <= _MAX_NUMBERS else flat[:: -(-flat.size // _SAMPLE)]).tolist()
     found: list[float] = []
     waiting = [value]
-    while waiting and len(found) < _SAMPLE * 4:
+    while waiting and len(found) < _MAX_NUMBERS:
         item = waiting.pop()
         if isinstance(item, list):
-            waiting += item[:_SAMPLE]
-        elif isinstance(item, float) and item != round(item, 2):
+            waiting += item[:_MAX_NUMBERS]
+        elif isinstance(item, float) and math.isfinite(item) and item != round(item, 2):
             found.append(item)
     return found
