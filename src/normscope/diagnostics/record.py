@@ -8,6 +8,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from normscope.diagnostics.stats.graph import GraphStats
+from normscope.diagnostics.stats.non_finite import NonFiniteStats
 from normscope.diagnostics.stats.ranks import RanksRecord
 from normscope.diagnostics.stats.tensors import AttentionStats, NormStats, ResidualJoin, TensorStats, UnitStats
 
@@ -243,6 +244,7 @@ class XrayRecord:
         steps_without_zero_grad: steps whose gradients still included those of the previous step.
         unregistered_parameters: weights that are not the model's, except those that an optimizer holds.
         ranks: comparison with the other ranks of torch.distributed; None if there are none.
+        non_finite: the first NaN or Inf in a loss or gradient; None if there was none.
         graph: where values went on without their gradient; None if functions were not recorded.
         version: format version.
     """
@@ -265,6 +267,7 @@ class XrayRecord:
     unregistered_parameters: tuple[UnregisteredParameter, ...] = ()
     ranks: RanksRecord | None = None
     graph: GraphStats | None = None
+    non_finite: NonFiniteStats | None = None
     version: int = field(default=VERSION)
 
     def __getitem__(self, name: str) -> ModuleRecord:

@@ -36,7 +36,10 @@ the same values was made from them."""
 
 _FROM_VALUES = frozenset({"tensor", "as_tensor", "asarray", "new_tensor", "from_numpy"})
 
-_UNFOLLOWED = SHAPE_ONLY | {"backward", "size", "dim", "numel", "device", "dtype", "shape", "len", "requires_grad"}
+_UNFOLLOWED = SHAPE_ONLY | {
+    *("backward", "grad", "grad_fn", "is_leaf", "requires_grad", "layout", "is_sparse", "is_nested", "is_complex"),
+    *("is_floating_point", "size", "dim", "ndim", "numel", "device", "dtype", "shape", "len", "is_contiguous"),
+}
 
 _MAX_CUTS = 256
 """Different cuts that are distinguished; most are harmless, such as metrics."""
@@ -127,9 +130,10 @@ class GraphWatcher(Watcher):
         if self._in_step or name in _UNFOLLOWED:
             return
         values = live = cuts = 0
-        for tensor in tensors_in((call.args, call.kwargs), 3):
-            flow = self._flow_of(tensor)
-            values, live, cuts = values | flow.values, live | flow.live, cuts | flow.cuts
+        for argument in (*call.args, *call.kwargs.values()) if call.kwargs else call.args:
+            for tensor in (argument,) if isinstance(argument, Tensor) else tensors_in(argument, 2):
+                flow = self._flow_of(tensor)
+                values, live, cuts = values | flow.values, live | flow.live, cuts | flow.cuts
         if self._by_value:
             for number in call.args:
                 if type(number) is float and (flow := self._by_value.get(number, _NOTHING)) is not _NOTHING:
