@@ -139,7 +139,8 @@ def check_non_finite(view: RecordView) -> Iterator[Finding]:
         return
     yield from _after_large_steps(stats)
     origin = stats.gradient if stats.loss is None or stats.loss.kind == "weight" else stats.loss
-    if origin is None or (found and _is_known_input(found[0], origin)):
+    was_broken = not all(map(_broken_by_step, _modules_with_non_finite_weights(view)))
+    if origin is None or was_broken or (found and _is_known_input(found[0], origin)):
         yield from found
     else:
         yield _with_origin(view, found[0] if found else None, stats, origin)

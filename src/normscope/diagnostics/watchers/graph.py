@@ -331,17 +331,17 @@ class GraphWatcher(Watcher):
         return {
             "graph": GraphStats(
                 self._calls, self._without_model, self._without_graph, self._line, self._carries_values, tuple(cuts),
-                self._unused(with_gradient), self._set_by_hand(with_gradient), self._copies(),
+                self._unused(with_gradient), self._set_by_hand(), self._copies(),
             )
         }  # fmt: skip
 
     def _names_of(self, parameters: int) -> list[str]:
         return [name for number, name in enumerate(self._names) if parameters >> number & 1]
 
-    def _set_by_hand(self, with_gradient: int) -> tuple[str, ...]:
-        changed = 0
+    def _set_by_hand(self) -> tuple[str, ...]:
+        changed, tracked = 0, self.watched.parameters.tracked
         for number, (parameter, first) in enumerate(self._first):
-            if not with_gradient >> number & 1:
+            if not tracked[id(parameter)].gradients:
                 now = sample_elements(local_part(parameter), _SAMPLE)
                 changed |= (now.shape != first.shape or not torch.equal(now, first)) << number
         return tuple(self._names_of(changed))

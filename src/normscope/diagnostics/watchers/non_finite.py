@@ -84,6 +84,9 @@ class NonFiniteWatcher(Watcher):
 
     def _origin_of(self, call: FunctionCall, output: Tensor) -> NonFiniteOrigin:
         """That of a non-finite input; the function itself if its inputs are finite, or only masked with -inf."""
+        before = self._origins.get(output)
+        if before is not None and before.kind != "mask":  # changed in place, or returned as it was
+            return before
         inputs = [t for t in tensors_in((call.args, call.kwargs), 3) if is_measurable(t) and t is not output]
         known = []
         for tensor in inputs:
@@ -139,7 +142,7 @@ class NonFiniteWatcher(Watcher):
 
     def _slope_hook(self, name: str, module: str, line: str | None, in_model: bool) -> Callable[[Any, Any], None]:
         def look(of_inputs: Any, of_outputs: Any) -> None:
-            if self._gradient is None and self.session.is_active:
+            if self._gradient is None and not self._is_over and self.session.is_active:
                 made = [g for g in of_inputs if isinstance(g, Tensor) and not _is_finite(g)]
                 if made and all(_is_finite(g) for g in of_outputs if isinstance(g, Tensor)):
                     dtype = str(made[0].dtype).removeprefix("torch.")
