@@ -36,7 +36,8 @@ class ParameterRecord:
         identical_rows: whether all its rows are equal, so that its units cannot differ.
         predicted_gain: sqrt(fan_in * mean square), the factor by which a linear layer scales an uncorrelated input.
         update_rms: rms of an optimizer update; None without a step.
-        initial_hash: the content hash when the x-ray began; None for constants, or if unknown.
+        initial, initial_hash, initial_identical_rows: values, content hash and whether all rows are equal, when the
+            x-ray began; None if unknown.
     """
 
     name: str
@@ -52,7 +53,9 @@ class ParameterRecord:
     identical_rows: bool
     predicted_gain: float | None
     update_rms: float | None = None
+    initial: TensorStats | None = None
     initial_hash: str | None = None
+    initial_identical_rows: bool = False
 
     @property
     def has_nonzero_gradient(self) -> bool:

@@ -56,16 +56,7 @@ def predicted_gain(module: nn.Module, weight: Tensor, values: Moments) -> float 
 
 
 def _content_hash(parameter: Tensor) -> str:
-    return _hash(sample_values(parameter), parameter)
-
-
-def hash_of_sample(sample: Tensor, parameter: Tensor) -> str | None:
-    """Return the content hash of a parameter from its sample; None for constants such as zeros."""
-    return _hash(sample, parameter) if sample.numel() and bool((sample != sample.reshape(-1)[0]).any()) else None
-
-
-def _hash(sample: Tensor, parameter: Tensor) -> str:
-    data = sample.double().cpu().numpy().tobytes()
+    data = sample_values(parameter).double().cpu().numpy().tobytes()
     return hashlib.blake2b(data + repr(tuple(parameter.shape)).encode(), digest_size=12).hexdigest()
 
 

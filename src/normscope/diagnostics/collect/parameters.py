@@ -11,7 +11,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, 
 
 from normscope.diagnostics import record
 from normscope.diagnostics.collect.accumulators import tensor_stats
-from normscope.diagnostics.collect.parameter_values import hash_of_sample, measure_values, predicted_gain, sample_values
+from normscope.diagnostics.collect.parameter_values import measure_values, predicted_gain, sample_values
 from normscope.diagnostics.collect.products import UnregisteredParameters
 from normscope.diagnostics.collect.reduced_gradients import ReducedGradients
 from normscope.diagnostics.collect.session import XraySession
@@ -90,8 +90,9 @@ class ParameterTracker:
             what = "parameters on the meta device or without floating-point values"
             self._session.notice(f"{what} were not measured ({parameter.dtype})")
             return
-        sample = sample_values(part)
-        tracked = TrackedParameter(parameter, name, sample, initial_hash=hash_of_sample(sample, part))
+        tracked = TrackedParameter(parameter, name, sample_values(part))
+        if part is parameter:  # of a sharded parameter, the whole is unknown
+            tracked.initial = measure_values(parameter)
         self.tracked[id(parameter)] = self._by_name[name] = tracked
         if parameter.requires_grad and parameter.is_leaf and not is_dtensor(parameter):
             self._handles.add(parameter.register_hook(Hook(partial(self._take_gradient, tracked))))
@@ -225,7 +226,9 @@ class ParameterTracker:
             identical_rows=values.identical_rows,
             predicted_gain=predicted_gain(module, parameter, values.moments) if name == "weight" else None,
             update_rms=tracked.update_rms / tracked.steps if tracked.steps else None,
-            initial_hash=tracked.initial_hash,
+            initial=None if tracked.initial is None else tensor_stats(tracked.initial.moments),
+            initial_hash=None if tracked.initial is None else tracked.initial.content_hash,
+            initial_identical_rows=tracked.initial is not None and tracked.initial.identical_rows,
         )
 
 

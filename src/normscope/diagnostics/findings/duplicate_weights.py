@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from normscope.diagnostics.findings.finding import Finding, FindingKind, RecordView, check
-from normscope.diagnostics.module_names import common_parent, join_names, module_ref, parent_name
+from normscope.diagnostics.module_names import common_parent, follows_by_name, join_names, module_ref, parent_name
 from normscope.diagnostics.record import ModuleRecord, ParameterRecord
 
 DUPLICATE_WEIGHTS = FindingKind("""
@@ -14,6 +14,13 @@ duplicate-weights: {module}{more} {verb} the same initial weights as {first}
 why: The weights are not tied but hold the same values, so the layers start out computing the same function.
 copy.deepcopy of a layer causes this, and so does nn.TransformerEncoder.
 fix: reinitialize {module}{more} after building the model:{code}
+""")
+
+UNTIED_WEIGHTS = FindingKind("""
+untied-weights: `{head}` and `{embedding}` started with the same values, but are not tied
+why: They are two parameters: a copy was made, or tying was undone by loading or replacing a parameter. Each gets its
+own gradient, so they come apart (now {difference}), and the model has {elements} parameters more than meant.
+fix: tie them after all weights are loaded and before the optimizer is made: {code}; or initialize them separately
 """)
 
 MIN_ELEMENTS = 16
@@ -33,11 +40,13 @@ def check_duplicate_weights(view: RecordView) -> Iterator[Finding]:
     same: dict[str, list[tuple[str, ParameterRecord]]] = defaultdict(list)
     for module, parameter in view.matrices:
         if _is_randomly_initialized(module, parameter):
-            same[parameter.content_hash or ""].append((join_names(module.name, parameter.name), parameter))
+            same[parameter.initial_hash or parameter.content_hash or ""].append(
+                (join_names(module.name, parameter.name), parameter)
+            )
     pairs: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
     for (original, first), *others in same.values():
         for name, parameter in others:
-            if (first.gradient is None) == (parameter.gradient is None):
+            if (first.gradient is None) == (parameter.gradient is None) and not follows_by_name(name, original):
                 pairs[_diverging_modules(original, name)].append((original, name))
     copies: dict[str, dict[str, int]] = defaultdict(dict)
     for found in pairs.values():
@@ -54,10 +63,36 @@ def check_duplicate_weights(view: RecordView) -> Iterator[Finding]:
         )
 
 
+@check("structural")
+def check_untied_weights(view: RecordView) -> Iterator[Finding]:
+    """Find embeddings and output layers that began with the same values but are trained separately."""
+    linear = {p.initial_hash: (m, p) for m, p in view.matrices if p is m.linear_weight and p.initial_hash is not None}
+    for module, table in view.matrices:
+        head, weight = linear.get(table.initial_hash, (None, None))
+        if head is None or weight is None or table is module.linear_weight or "embed" not in module.kind.lower():
+            continue
+        if table.has_nonzero_gradient and weight.has_nonzero_gradient and math.prod(table.shape) >= MIN_ELEMENTS:
+            names = join_names(head.name, weight.name), join_names(module.name, table.name)
+            is_equal = weight.content_hash == table.content_hash
+            yield UNTIED_WEIGHTS.found_in(
+                head,
+                {"elements": math.prod(weight.shape), "embedding": module.name},
+                head=names[0],
+                embedding=names[1],
+                difference="still equal" if is_equal else "different",
+                code=f"model.{names[0]} = model.{names[1]}",
+            )
+
+
 def _is_randomly_initialized(module: ModuleRecord, parameter: ParameterRecord) -> bool:
     """Whether it is the trainable weight of a linear layer, with values that no two layers share by design."""
     large = math.prod(parameter.shape) >= MIN_ELEMENTS and parameter.values.zeros < MAX_ZEROS
-    return bool(parameter.content_hash) and parameter.requires_grad and large and parameter is module.linear_weight
+    return (
+        bool(parameter.initial_hash or parameter.content_hash)
+        and parameter.requires_grad
+        and large
+        and parameter is module.linear_weight
+    )
 
 
 def _module_of(weights: tuple[str, ...]) -> str:

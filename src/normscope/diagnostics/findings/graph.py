@@ -1,10 +1,10 @@
 """Gradients that never arrive: losses that autograd cannot follow back to the model, and what cut the graph."""
 
-import re
 from collections.abc import Iterator
 
 from normscope.diagnostics.findings.finding import Finding, FindingKind, RecordView, check
 from normscope.diagnostics.module_names import (
+    is_follower,
     is_inside,
     module_ref,
     name_pattern,
@@ -86,12 +86,6 @@ _FIX = {
     "no gradient": "look for what makes its result a constant; to freeze {module} on purpose, use "
     "requires_grad_(False)",
 }
-
-_COPY_NAMES = re.compile(
-    r"(^|[._])(target|teacher|ema|momentum|average|avg|shadow|slow|old|prev|previous|ref|reference|frozen|key_encoder|"
-    r"encoder_k|offline)(_?(net|network|model|encoder|projector|critic|actor|q|policy|critics?\d?))?\d?($|[._])"
-)
-"""Names of networks that others learn from, and that are no part of the learning themselves."""
 
 
 @check("structural")
@@ -191,7 +185,7 @@ def _severity(view: RecordView, graph: GraphStats, cut: GraphCut, place: str) ->
     names = set(cut.parameters)
     own = [(m, p) for m, p in view.parameters if _full_name(m.name, p.name) in names]
     trained = [p.in_optimizer for _, p in own]
-    is_copy = bool(_COPY_NAMES.search(place.lower())) or bool(names.intersection(graph.copies))
+    is_copy = is_follower(place) or bool(names.intersection(graph.copies))
     if is_copy or names.intersection(graph.set_by_hand) or False in trained:
         return "note"
     return "warning" if any(trained) or _feeds_trained(view, place) else "note"
@@ -216,5 +210,5 @@ def _unused(view: RecordView, graph: GraphStats) -> Iterator[Finding]:
             continue
         is_trained = any(p.in_optimizer for p in own) and graph.backward_calls >= MIN_LOSSES
         has_peers = "*" in name_pattern(name) and name_pattern(name) in patterns
-        severity = "warning" if is_trained and not has_peers and not _COPY_NAMES.search(name.lower()) else "note"
+        severity = "warning" if is_trained and not has_peers and not is_follower(name) else "note"
         yield UNUSED.found_in(name, {"parameters": len(own)}, severity, losses=graph.backward_calls)

@@ -348,10 +348,9 @@ class GraphWatcher(Watcher):
 
     def _copies(self) -> tuple[str, ...]:
         tracked = self.watched.parameters.tracked.values()
-        count = Counter(known.initial_hash for known in tracked if known.parameter.dim() >= 2)
-        return tuple(
-            known.name for known in tracked if known.initial_hash is not None and count[known.initial_hash] > 1
-        )
+        hashes = {t.name: t.initial.content_hash for t in tracked if t.initial is not None and t.parameter.dim() >= 2}
+        count = Counter(found for found in hashes.values() if found is not None)
+        return tuple(name for name, found in hashes.items() if found is not None and count[found] > 1)
 
     def _unused(self, with_gradient: int) -> tuple[str, ...]:
         """Modules in the user's code from which no value came to a loss, nor left torch."""
