@@ -61,8 +61,7 @@ WRONG_MOMENTUM = FindingKind("""
 stale-running-statistics: the momentum of {module} is {momentum}: {what}
 why: In PyTorch, momentum is the weight of the new batch (default 0.1): after {batches} batches, {left:%} of the running
 statistics {rest}. In eval mode the layer uses them, so the model differs from the one that was trained.
-fix: set momentum={better:.3g}, or leave the default of 0.1 (TensorFlow and Keras count the other way: their 0.99 is 0.01
-here)
+fix: set momentum={better:.3g}, or leave the default of 0.1 (TensorFlow counts the other way: its 0.99 is 0.01 here)
 """)
 
 HALF_OF_SMALLEST = {"float16": 2.0**-25}

@@ -5,9 +5,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from statistics import median_high
 
-from normscope.diagnostics.findings.finding import Finding, FindingKind, RecordView, check
+from normscope.diagnostics.findings.finding import FEW_STEPS, Finding, FindingKind, RecordView, check
 from normscope.diagnostics.module_names import module_ref, name_pattern, parent_name
 from normscope.diagnostics.record import ModuleRecord, ParameterRecord
+from normscope.diagnostics.stats.tensors import TensorStats
 
 IDENTICAL_UNITS = FindingKind("""
 identical-units: all {count} {thing}s of {module} have the same weights
@@ -57,6 +58,31 @@ fix: lower the learning rate, clip gradients (nn.utils.clip_grad_norm_) and add 
 checkpoint
 """)
 
+RECURRENT_GAIN = FindingKind("""
+exploding-gradients: `{weight}` of {module} multiplies the state by {gain} in every step
+why: Recurrent weights need a gain of about 1 (sqrt(state size) times their rms), since it is applied once per time
+step. {effect}
+fix: initialize it with nn.init.orthogonal_(weight), each gate on its own, or keep PyTorch's default
+""")
+RECURRENT_EFFECT = "After 20 steps, state and gradient have grown or are saturated."
+GATE_EFFECT = "The gates are saturated after a few steps, and let no gradient through."
+LARGE_BIAS_FOUND = FindingKind("""
+abnormal-bias: the bias of {module} has an rms of {bias rms}; what it is added to has {signal rms}
+why: The bias decides alone: the output hardly depends on the input, and the activation after it is always on, always
+off, or saturated.
+fix: initialize it with nn.init.zeros_(bias)
+""")
+
+RECURRENT = frozenset({"RNN", "LSTM", "GRU", "RNNCell", "LSTMCell", "GRUCell"})
+
+LARGEST_RECURRENT_GAIN = 3.0
+"""Orthogonal and identity matrices have 1, PyTorch's default 0.58, N(0, 1) sqrt(size). With a ReLU, 3 / sqrt(2) = 2.1 per
+step, 3e6 over 20 steps."""
+
+LARGE_BIAS = 10.0
+"""Rms of a bias, and its ratio to the rest of the layer's output. Biases for rare classes go down to -5, those of forget
+gates up to 3."""
+
 LARGEST_GAIN = 5 * 5 / 3
 """Five times the largest gain that theory asks for: 5/3, for tanh (ReLU: sqrt(2)). Weights from N(0, 1) exceed it from
 a width of 70 on. Trained weights of that width would need an rms of 1; they have 0.02 to 0.3."""
@@ -86,18 +112,30 @@ MIN_PEERS = 3
 def check_initial_weights(view: RecordView) -> Iterator[Finding]:
     yield from _outliers(view)
     for module in view.ran:
+        yield from _recurrent(view, module)
+        yield from _large_bias(view, module)
         weight = module.linear_weight
         if weight is None:
             yield from _identical_rows(module)
         elif weight.alias_of is None and weight.requires_grad:  # frozen weights are intended
-            found = _identical_units(module, weight) or _uncentered(view, module, weight) or _gain(view, module, weight)
+            found = (
+                _identical_units(view, module, weight)
+                or _uncentered(view, module, weight)
+                or _gain(view, module, weight)
+            )
             if found is not None:
                 yield found
 
 
-def _identical_units(module: ModuleRecord, weight: ParameterRecord) -> Finding | None:
+def _at_start(view: RecordView, weight: ParameterRecord) -> TensorStats | None:
+    """The values when the x-ray began, if training had hardly begun by then."""
+    return weight.initial if view.steps_before_xray <= FEW_STEPS else None
+
+
+def _identical_units(view: RecordView, module: ModuleRecord, weight: ParameterRecord) -> Finding | None:
     constant = weight.values.min == weight.values.max != 0 and weight.shape[0] > 1
-    if module.is_grouped_conv or not (weight.identical_rows or constant):
+    identical = weight.identical_rows or (weight.initial_identical_rows and _at_start(view, weight) is not None)
+    if module.is_grouped_conv or not (identical or constant):
         return None
     return _identical(module, weight.shape[0], "unit")
 
@@ -115,8 +153,11 @@ def _identical(module: ModuleRecord, count: int, thing: str) -> Finding:
 
 
 def _uncentered(view: RecordView, module: ModuleRecord, weight: ParameterRecord) -> Finding | None:
-    values = weight.values
-    if values.count < MIN_ELEMENTS or module.is_grouped_conv or values.rms == 0 or view.is_trained(weight):
+    start = _at_start(view, weight)
+    values = start or weight.values
+    if values.count < MIN_ELEMENTS or module.is_grouped_conv or values.rms == 0:
+        return None
+    if (start is None and view.is_trained(weight)) or _stays_non_negative(weight):
         return None
     off_center = abs(values.mean) / values.rms
     if off_center < OFF_CENTER:
@@ -128,6 +169,12 @@ def _uncentered(view: RecordView, module: ModuleRecord, weight: ParameterRecord)
         "measured gain": _measured_gain(module),
     }
     return UNCENTERED_WEIGHTS.found_in(module, evidence, rms=values.rms)
+
+
+def _stays_non_negative(weight: ParameterRecord) -> bool:
+    """Whether something keeps the weight from becoming negative: training made some elements exactly zero."""
+    start = weight.initial
+    return start is not None and weight.values.min == 0 and weight.values.zeros > start.zeros
 
 
 def _measured_gain(module: ModuleRecord) -> float | None:
@@ -148,11 +195,14 @@ def _is_before_norm(view: RecordView, module: ModuleRecord) -> bool:
 
 def _gain(view: RecordView, module: ModuleRecord, weight: ParameterRecord) -> Finding | None:
     predicted, measured, rms = weight.predicted_gain or 0.0, _measured_gain(module), weight.values.rms
+    start = _at_start(view, weight)
+    if start is not None and rms > 0 and start.rms / rms * predicted >= LARGEST_GAIN:  # it was so from the start
+        predicted, rms = start.rms / rms * predicted, start.rms
     evidence = {"predicted gain": predicted, "weight rms": rms}
     if measured is not None:
         evidence |= {"measured gain": measured, "measured / predicted": measured / predicted if predicted else 0.0}
     if predicted >= LARGEST_GAIN and not _is_before_norm(view, module):
-        if view.is_trained(weight):  # check_exploded_weights reports it
+        if view.is_trained(weight) and (start is None or rms != start.rms):  # check_exploded_weights reports it
             return None
         unless = ""
         if view.total_steps is None:
@@ -190,10 +240,49 @@ def _outliers(view: RecordView) -> Iterator[Finding]:
                 yield kind.found_in(module, evidence, weight=f"{module.name}.{weight.name}")
 
 
+def _has_changed(view: RecordView, weight: ParameterRecord) -> bool:
+    """Whether training, and not the initialization, made the weight as large as it is."""
+    start = _at_start(view, weight)
+    return view.is_trained(weight) and (start is None or start.rms < weight.values.rms / 2)
+
+
+def _recurrent(view: RecordView, module: ModuleRecord) -> Iterator[Finding]:
+    """Matrices that recurrent layers of torch apply to their state, once per step."""
+    for weight in module.parameters if module.kind in RECURRENT else ():
+        start = _at_start(view, weight)
+        values = start or weight.values
+        if (
+            not weight.name.startswith("weight_hh")
+            or len(weight.shape) != 2
+            or (start is None and view.is_trained(weight))
+        ):
+            continue
+        gain, is_plain = values.rms * math.sqrt(weight.shape[1]), module.kind.startswith("RNN")
+        if weight.requires_grad and gain >= LARGEST_RECURRENT_GAIN:
+            evidence = {"gain": gain, "weight rms": values.rms, "state size": weight.shape[1]}
+            effect = RECURRENT_EFFECT if is_plain else GATE_EFFECT
+            yield RECURRENT_GAIN.found_in(module, evidence, weight=weight.name, effect=effect)
+            return
+
+
+def _large_bias(view: RecordView, module: ModuleRecord) -> Iterator[Finding]:
+    """Biases of hidden layers that are far larger than what the layer makes of its input."""
+    bias, weight = module.bias, module.linear_weight
+    start = None if bias is None else _at_start(view, bias)
+    if bias is None or weight is None or start is None or not bias.requires_grad or not view.readers.get(module.name):
+        return
+    if module.input is None or not weight.predicted_gain or _is_before_norm(view, module):
+        return
+    signal = module.input.rms * weight.predicted_gain
+    if start.rms >= LARGE_BIAS and start.rms >= LARGE_BIAS * signal:
+        evidence = {"bias rms": start.rms, "signal rms": signal, "bias mean": start.mean}
+        yield LARGE_BIAS_FOUND.found_in(module, evidence)
+
+
 @check("numeric")
 def check_exploded_weights(view: RecordView) -> Iterator[Finding]:
     """Find excessive gains in trained weights. If most weights have one, report the model once."""
-    trained = [(m, w) for m, w in view.linear if w.alias_of is None and w.requires_grad and view.is_trained(w)]
+    trained = [(m, w) for m, w in view.linear if w.alias_of is None and w.requires_grad and _has_changed(view, w)]
     large = [(m, w) for m, w in trained if (w.predicted_gain or 0.0) >= LARGEST_GAIN and not _is_before_norm(view, m)]
     shared = len(large) > 1 and 2 * len(large) >= len(trained)
     after = f"after {view.total_steps} steps" if view.total_steps else "after training"
