@@ -247,6 +247,7 @@ class XrayRecord:
         steps_without_zero_grad: steps whose gradients still included those of the previous step.
         unregistered_parameters: weights that are not the model's, except those that an optimizer holds.
         ranks: comparison with the other ranks of torch.distributed; None if there are none.
+        read_by_sine: modules whose output is an argument of sin or cos.
         non_finite: the first NaN or Inf in a loss or gradient; None if there was none.
         graph: where values went on without their gradient; None if functions were not recorded.
         version: format version.
@@ -271,6 +272,7 @@ class XrayRecord:
     ranks: RanksRecord | None = None
     graph: GraphStats | None = None
     non_finite: NonFiniteStats | None = None
+    read_by_sine: tuple[str, ...] = ()
     version: int = field(default=VERSION)
 
     def __getitem__(self, name: str) -> ModuleRecord:

@@ -59,10 +59,11 @@ CAUSES: dict[str, set[str]] = {
     "initialization is too large or too small": {
         "abnormal-gain", "exploding-activations", "vanishing-activations", "exploding-gradients",
         "vanishing-gradients", "saturated-units", "dead-units", "uncentered-weights", "outlier-weights",
-        "attention-collapsed", "loss-above-chance", "identical-units", "abnormal-bias", "attention-uniform", "exploded-weights",
+        "attention-collapsed", "loss-above-chance", "identical-units", "attention-uniform", "exploded-weights",
+        "abnormal-bias",
     },
     "weights are zero or all alike": {"zero-gradient", "identical-units", "attention-uniform"},
-    "units are dead or saturated": {"dead-units", "saturated-units", "abnormal-bias"},
+    "units are dead or saturated": {"dead-units", "saturated-units", "abnormal-bias", "abnormal-gain"},
     "gradients vanish or explode": {
         "vanishing-gradients", "exploding-gradients", "vanishing-activations", "exploding-activations",
     },

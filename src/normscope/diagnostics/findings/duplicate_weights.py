@@ -58,9 +58,8 @@ def check_duplicate_weights(view: RecordView) -> Iterator[Finding]:
     for (original, first), *others in same.values():
         for name, parameter in others:
             if (first.gradient is None) == (parameter.gradient is None) and not follows_by_name(name, original):
-                apart |= (
-                    {name} if _came_apart(first, parameter) and _may_come_apart(original, name, parameter) else set()
-                )
+                if _came_apart(first, parameter) and _may_come_apart(original, name, parameter):
+                    apart.add(name)
                 pairs[_diverging_modules(original, name)].append((original, name))
     copies: dict[str, dict[str, int]] = defaultdict(dict)
     meant: dict[str, bool] = {}

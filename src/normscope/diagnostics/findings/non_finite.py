@@ -71,7 +71,7 @@ fix: lower the learning rate, at least tenfold, clip gradients with nn.utils.cli
 and check that the loss is averaged and its inputs and targets have a scale of about 1
 """)
 EMPTY_BATCH = FindingKind("""
-empty-batch: the batch is empty: the model's {what} has no elements
+empty-batch: the batch is empty: the {what} has no elements
 why: An empty batch has no values to check.
 fix: pass a batch with at least one sample; check the filter, slice or data loader that produced this one
 """)
@@ -267,6 +267,10 @@ def _with_origin(view: RecordView, finding: Finding | None, stats: NonFiniteStat
     at = f" ({origin.line})" if origin.line else ""
     if origin.kind == "tensor" or origin.function in _WRITES:
         return NON_FINITE_TENSOR.found_in("", {}, "error", at=at)
+    if origin.kind == "empty":
+        return EMPTY_BATCH.found_in(
+            "", {"function": origin.function}, "error", what=f"input of {origin.function}(){at}"
+        )
     is_forward = origin is stats.loss
     how, fix = _advice(origin, is_forward)
     place = origin.module if origin.in_model else ""
@@ -319,8 +323,8 @@ def _or_unknown(value: float | None) -> str:
 def check_empty_batch(view: RecordView) -> Iterator[Finding]:
     for outer in view.ran[:1]:
         for what, shapes, stats in (
-            ("input", outer.input_shapes, outer.input),
-            ("output", outer.output_shapes, outer.output),
+            ("model's input", outer.input_shapes, outer.input),
+            ("model's output", outer.output_shapes, outer.output),
         ):
             # Later calls may have had elements.
             has_elements = stats is not None and (stats.count or stats.non_finite)

@@ -91,6 +91,9 @@ MAX_MEAN_SHIFT = 1.0
 MAX_VARIANCE_RATIO = 4.0
 """Ratio of the median channel's variances: the output is twice as large as in training, or half."""
 
+MIN_BATCHES = 4
+"""Batches that show how fast running statistics move."""
+
 SLOWEST, FASTEST = 0.005, 0.9
 """Momentum of running statistics. Networks for huge data sets use 0.01 (the 0.99 of TensorFlow) and 0.003; at 0.9 and
 more, nine tenths of the statistics are those of the last batch."""
@@ -195,16 +198,17 @@ def check_running_statistics(view: RecordView) -> Iterator[Finding]:
     """Compare running statistics with the batches: in eval mode, where they are used, or once they have settled."""
     for module, norm in view.norms:
         samples = module.input_shape[0] * max(1, view.record.batches) if module.input_shape else 0
+        momentum = norm.momentum if module.training and (norm.batches_tracked or 0) >= MIN_BATCHES else None
+        if momentum is not None and norm.drift is not None and not SLOWEST <= momentum < FASTEST:
+            if momentum >= FASTEST:
+                yield _wrong_momentum(module, norm, "the running statistics are those of the last batch")
+            elif norm.drift[0] >= MAX_MEAN_SHIFT or norm.drift[1] >= MAX_VARIANCE_RATIO:
+                yield _wrong_momentum(module, norm, "the running statistics hardly move")
+            continue
         if norm.drift is None or samples < MIN_SAMPLES or (norm.reduction_size or 0) < MIN_VALUES:
             continue
         (shift, ratio), tracked = norm.drift, norm.batches_tracked
-        if module.training and norm.momentum is not None and norm.momentum >= FASTEST:
-            yield _wrong_momentum(module, norm, "the running statistics are those of the last batch")
-            continue
         if not (shift >= MAX_MEAN_SHIFT or ratio >= MAX_VARIANCE_RATIO):
-            continue
-        if module.training and norm.momentum is not None and norm.momentum < SLOWEST:
-            yield _wrong_momentum(module, norm, "the running statistics hardly move")
             continue
         if not module.training or (tracked is not None and tracked >= SETTLED):
             severity = "note" if tracked == 0 else "warning"

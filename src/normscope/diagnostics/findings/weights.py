@@ -1,5 +1,6 @@
 """The scale of weights: bad initializations, and weights that training has made far larger than any initialization."""
 
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterator
@@ -76,12 +77,12 @@ fix: initialize it with nn.init.zeros_(bias)
 RECURRENT = frozenset({"RNN", "LSTM", "GRU", "RNNCell", "LSTMCell", "GRUCell"})
 
 LARGEST_RECURRENT_GAIN = 3.0
-"""Orthogonal and identity matrices have 1, PyTorch's default 0.58, N(0, 1) sqrt(size). With a ReLU, 3 / sqrt(2) = 2.1 per
-step, 3e6 over 20 steps."""
+"""Orthogonal and identity matrices have 1, PyTorch's default 0.58, N(0, 1) sqrt(size). With a ReLU, 3 / sqrt(2) = 2.1
+per step, 3e6 over 20 steps."""
 
 LARGE_BIAS = 10.0
-"""Rms of a bias, and its ratio to the rest of the layer's output. Biases for rare classes go down to -5, those of forget
-gates up to 3."""
+"""Rms of a bias, and its ratio to the rest of the layer's output. Biases for rare classes go down to -5, those of
+forget gates up to 3."""
 
 LARGEST_GAIN = 5 * 5 / 3
 """Five times the largest gain that theory asks for: 5/3, for tanh (ReLU: sqrt(2)). Weights from N(0, 1) exceed it from
@@ -118,13 +119,8 @@ def check_initial_weights(view: RecordView) -> Iterator[Finding]:
         if weight is None:
             yield from _identical_rows(module)
         elif weight.alias_of is None and weight.requires_grad:  # frozen weights are intended
-            found = (
-                _identical_units(view, module, weight)
-                or _uncentered(view, module, weight)
-                or _gain(view, module, weight)
-            )
-            if found is not None:
-                yield found
+            checks = (_identical_units, _uncentered, _gain)
+            yield from itertools.islice((found for one in checks if (found := one(view, module, weight))), 1)
 
 
 def _at_start(view: RecordView, weight: ParameterRecord) -> TensorStats | None:
@@ -201,6 +197,8 @@ def _gain(view: RecordView, module: ModuleRecord, weight: ParameterRecord) -> Fi
     evidence = {"predicted gain": predicted, "weight rms": rms}
     if measured is not None:
         evidence |= {"measured gain": measured, "measured / predicted": measured / predicted if predicted else 0.0}
+    if module.name in view.record.read_by_sine:  # its weights are frequencies
+        return None
     if predicted >= LARGEST_GAIN and not _is_before_norm(view, module):
         if view.is_trained(weight) and (start is None or rms != start.rms):  # check_exploded_weights reports it
             return None
@@ -251,11 +249,8 @@ def _recurrent(view: RecordView, module: ModuleRecord) -> Iterator[Finding]:
     for weight in module.parameters if module.kind in RECURRENT else ():
         start = _at_start(view, weight)
         values = start or weight.values
-        if (
-            not weight.name.startswith("weight_hh")
-            or len(weight.shape) != 2
-            or (start is None and view.is_trained(weight))
-        ):
+        is_unknown = start is None and view.is_trained(weight)
+        if is_unknown or not weight.name.startswith("weight_hh") or len(weight.shape) != 2:
             continue
         gain, is_plain = values.rms * math.sqrt(weight.shape[1]), module.kind.startswith("RNN")
         if weight.requires_grad and gain >= LARGEST_RECURRENT_GAIN:

@@ -8,11 +8,11 @@ class NonFiniteOrigin:
     """The function that made the first non-finite values.
 
     Args:
-        function: its name; for tensors that no function made, ``.
+        function: its name; "" for tensors that no function made.
         module: the innermost module that called it; "" outside of all.
         line: the line of code, as `train.py:12`; None if unknown.
-        kind: `function`; `masked` for one whose inputs were non-finite only where a mask was -inf; `tensor` for a
-            tensor that no function made, such as data; or `weight` for a parameter.
+        kind: `function`; `masked` for one whose inputs were non-finite only where a mask was -inf; `empty` for one
+            without elements; `tensor` for a tensor that no function made, such as data; or `weight` for a parameter.
         dtype: of its result.
         overflow: whether its result had infinities, but no NaN.
         smallest, largest: extremes of its arguments.

@@ -102,7 +102,8 @@ class NonFiniteWatcher(Watcher):
             return real[0]
         if is_only_masked(output) and (known or call.name in _MASKS):
             return known[0] if known else self._make(call, output, inputs, "mask")
-        return self._make(call, output, inputs, "masked" if known else "function")
+        is_empty = bool(inputs) and not any(tensor.numel() for tensor in inputs)
+        return self._make(call, output, inputs, "masked" if known else "empty" if is_empty else "function")
 
     def _make(
         self, call: FunctionCall, output: Tensor, inputs: list[Tensor], kind: str, name: str | None = None

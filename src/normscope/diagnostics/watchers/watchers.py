@@ -9,11 +9,12 @@ from typing import Any
 from normscope.diagnostics.collect.session import CallFrame
 from normscope.diagnostics.watchers.graph import GraphWatcher
 from normscope.diagnostics.watchers.non_finite import NonFiniteWatcher
+from normscope.diagnostics.watchers.periodic import PeriodicWatcher
 from normscope.diagnostics.watchers.training_calls import listening
 from normscope.diagnostics.watchers.watcher import Watched, Watcher
 from normscope.tracing.tracer import FunctionCall
 
-WATCHERS: tuple[type[Watcher], ...] = (GraphWatcher, NonFiniteWatcher)
+WATCHERS: tuple[type[Watcher], ...] = (GraphWatcher, NonFiniteWatcher, PeriodicWatcher)
 
 
 class Watchers:
