@@ -102,7 +102,8 @@ class ActorCritic(nn.Module):
         chances = torch.distributions.Categorical(logits=self.actor(x))
         action, value = chances.sample(), self.critic(x).squeeze(1)
         reward = torch.tensor([float(a == b) for a, b in zip(action.tolist(), best.tolist(), strict=True)])
-        return F.mse_loss(value, reward) - (chances.log_prob(action) * (reward - value.detach())).mean()
+        gain: Tensor = (chances.log_prob(action) * (reward - value.detach())).mean()
+        return F.mse_loss(value, reward) - gain
 
 
 @healthy((0, 1))

@@ -264,10 +264,13 @@ def _large_bias(view: RecordView, module: ModuleRecord) -> Iterator[Finding]:
     """Biases of hidden layers that are far larger than what the layer makes of its input."""
     bias, weight = module.bias, module.linear_weight
     start = None if bias is None else _at_start(view, bias)
-    if bias is None or weight is None or start is None or not bias.requires_grad or not view.readers.get(module.name):
+    readers = view.readers.get(module.name, [])
+    if bias is None or weight is None or start is None or not bias.requires_grad or not readers:
         return
     if module.input is None or not weight.predicted_gain or _is_before_norm(view, module):
         return
+    if any(reader.units is not None and 2 * reader.units.dead >= reader.units.count for reader in readers):
+        return  # reported as dead units
     signal = module.input.rms * weight.predicted_gain
     if start.rms >= LARGE_BIAS and start.rms >= LARGE_BIAS * signal:
         evidence = {"bias rms": start.rms, "signal rms": signal, "bias mean": start.mean}
