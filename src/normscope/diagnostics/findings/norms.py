@@ -91,6 +91,9 @@ MAX_MEAN_SHIFT = 1.0
 MAX_VARIANCE_RATIO = 4.0
 """Ratio of the median channel's variances: the output is twice as large as in training, or half."""
 
+VISIBLE_SHIFT, VISIBLE_RATIO = 0.3, 2.0
+"""With a momentum of zero the statistics stay what they were, so a difference of this size stays too."""
+
 MIN_BATCHES = 4
 """Batches that show how fast running statistics move."""
 
@@ -202,6 +205,8 @@ def check_running_statistics(view: RecordView) -> Iterator[Finding]:
         if momentum is not None and norm.drift is not None and not SLOWEST <= momentum < FASTEST:
             if momentum >= FASTEST:
                 yield _wrong_momentum(module, norm, "the running statistics are those of the last batch")
+            elif momentum == 0 and (norm.drift[0] >= VISIBLE_SHIFT or norm.drift[1] >= VISIBLE_RATIO):
+                yield _wrong_momentum(module, norm, "the running statistics never move")
             elif norm.drift[0] >= MAX_MEAN_SHIFT or norm.drift[1] >= MAX_VARIANCE_RATIO:
                 yield _wrong_momentum(module, norm, "the running statistics hardly move")
             continue

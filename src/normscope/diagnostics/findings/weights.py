@@ -74,11 +74,26 @@ off, or saturated.
 fix: initialize it with nn.init.zeros_(bias)
 """)
 
+CLOSED_GATE = FindingKind("""
+abnormal-bias: a bias of {module} goes from {smallest} to {largest}
+why: `{bias}` alone decides a gate or a unit: sigmoid(10) is 0.99995, so it is always open or closed, and almost no
+gradient passes through it.
+fix: initialize it with nn.init.zeros_(bias); for a forget gate that remembers at first, 1 is enough
+""")
+NORM_WEIGHT = FindingKind("""
+abnormal-gain: the weights of {module} are all {weight}; norms start with 1
+why: The norm's output has an rms of {weight}, whatever its input, so that layers after it get values far from 1.
+fix: initialize it with nn.init.ones_(weight), or zeros for the last norm of a residual branch
+""")
+
 RECURRENT = frozenset({"RNN", "LSTM", "GRU", "RNNCell", "LSTMCell", "GRUCell"})
 
 LARGEST_RECURRENT_GAIN = 3.0
 """Orthogonal and identity matrices have 1, PyTorch's default 0.58, N(0, 1) sqrt(size). With a ReLU, 3 / sqrt(2) = 2.1
 per step, 3e6 over 20 steps."""
+
+SMALL_NORM_WEIGHT = 0.01
+"""Weight of a norm; residual branches that start small use 0 or 0.1, layer scales (which are no norms) less."""
 
 LARGE_BIAS = 10.0
 """Rms of a bias, and its ratio to the rest of the layer's output. Biases for rare classes go down to -5, those of
@@ -106,6 +121,10 @@ OUTLIER_RATIO = 10.0
 """Ratio of a weight's rms to the median of the same weight in other blocks. Depth-dependent initializations differ by
 sqrt(depth), and training adds a factor of two or three."""
 
+INITIAL_RATIO, LARGE_LAYER = 5.0, 2.5
+"""Before training, the same weight has the same scale in all blocks: five times more, with a gain that no
+initialization asks for, is a slip."""
+
 MIN_PEERS = 3
 
 
@@ -115,6 +134,8 @@ def check_initial_weights(view: RecordView) -> Iterator[Finding]:
     for module in view.ran:
         yield from _recurrent(view, module)
         yield from _large_bias(view, module)
+        yield from _gates(view, module)
+        yield from _norm_weight(view, module)
         weight = module.linear_weight
         if weight is None:
             yield from _identical_rows(module)
@@ -227,15 +248,26 @@ def _outliers(view: RecordView) -> Iterator[Finding]:
     for group in peers.values():
         if len(group) <= MIN_PEERS:
             continue
-        median = median_high(weight.values.rms for _, weight in group)
         siblings = len({parent_name(module.name) for module, _ in group}) == 1
         last = max((m for m, _ in group), key=lambda module: view.execution_order(module.name)) if siblings else None
-        for module, weight in group:
-            ratio = weight.values.rms / median
-            if module is not last and (ratio >= OUTLIER_RATIO or ratio <= 1 / OUTLIER_RATIO):
-                kind = OUTLIER_AFTER_TRAINING if view.is_trained(weight) else OUTLIER_INITIALIZATION
-                evidence = {"ratio": ratio, "rms": weight.values.rms, "median of other blocks": median}
-                yield kind.found_in(module, evidence, weight=f"{module.name}.{weight.name}")
+        starts = [start.rms for _, weight in group if (start := _at_start(view, weight)) is not None and start.rms > 0]
+        now = [weight.values.rms for _, weight in group]
+        sizes = starts if len(starts) == len(group) else now
+        for (module, weight), first, size in zip(group, sizes, now, strict=True):
+            if module is last:
+                continue
+            gain = (weight.predicted_gain or 0.0) * first / size
+            limit = INITIAL_RATIO if starts and gain >= LARGE_LAYER else OUTLIER_RATIO
+            is_trained = view.is_trained(weight)
+            for own, others, largest, kind in (
+                (first, sizes, limit, OUTLIER_AFTER_TRAINING if is_trained and not starts else OUTLIER_INITIALIZATION),
+                (size, now, OUTLIER_RATIO, OUTLIER_AFTER_TRAINING if is_trained else OUTLIER_INITIALIZATION),
+            ):
+                ratio = own / median_high(others)
+                if ratio >= largest or ratio <= 1 / OUTLIER_RATIO:
+                    evidence = {"ratio": ratio, "rms": own, "median of other blocks": median_high(others)}
+                    yield kind.found_in(module, evidence, weight=f"{module.name}.{weight.name}")
+                    break
 
 
 def _has_changed(view: RecordView, weight: ParameterRecord) -> bool:
@@ -249,15 +281,38 @@ def _recurrent(view: RecordView, module: ModuleRecord) -> Iterator[Finding]:
     for weight in module.parameters if module.kind in RECURRENT else ():
         start = _at_start(view, weight)
         values = start or weight.values
+        if weight.name.startswith("weight_ih") and values.min == values.max:
+            yield _identical(module, weight.shape[0], "unit")
+            return
         is_unknown = start is None and view.is_trained(weight)
         if is_unknown or not weight.name.startswith("weight_hh") or len(weight.shape) != 2:
             continue
         gain, is_plain = values.rms * math.sqrt(weight.shape[1]), module.kind.startswith("RNN")
-        if weight.requires_grad and gain >= LARGEST_RECURRENT_GAIN:
+        if gain >= LARGEST_RECURRENT_GAIN and weight.requires_grad:
             evidence = {"gain": gain, "weight rms": values.rms, "state size": weight.shape[1]}
             effect = RECURRENT_EFFECT if is_plain else GATE_EFFECT
             yield RECURRENT_GAIN.found_in(module, evidence, weight=weight.name, effect=effect)
             return
+
+
+def _gates(view: RecordView, module: ModuleRecord) -> Iterator[Finding]:
+    """Biases of recurrent layers that keep a gate open or closed."""
+    for bias in module.parameters if module.kind in RECURRENT else ():
+        start = _at_start(view, bias)
+        if bias.name.startswith("bias") and bias.requires_grad and start is not None and start.abs_max >= LARGE_BIAS:
+            evidence = {"bias": bias.name, "smallest": start.min, "largest": start.max}
+            yield CLOSED_GATE.found_in(module, evidence)
+            return
+
+
+def _norm_weight(view: RecordView, module: ModuleRecord) -> Iterator[Finding]:
+    """Weights of norms that all start with one extreme value. (Zero is the start of many residual branches.)"""
+    for weight in module.parameters if module.norm is not None else ():
+        start = _at_start(view, weight)
+        if weight.name != "weight" or start is None or start.min != start.max or not weight.requires_grad:
+            continue
+        if start.max >= LARGE_BIAS or 0 < start.max <= SMALL_NORM_WEIGHT:
+            yield NORM_WEIGHT.found_in(module, {"weight": start.max})
 
 
 def _large_bias(view: RecordView, module: ModuleRecord) -> Iterator[Finding]:

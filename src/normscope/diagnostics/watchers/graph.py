@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.optim.optimizer import Optimizer
 
 from normscope.diagnostics.collect.source_lines import source_line
 from normscope.diagnostics.collect.tensors import is_measurable, sample_elements
@@ -104,7 +103,6 @@ class GraphWatcher(Watcher):
         self._lines: dict[tuple[str, str], str | None] = {}
         self._looked_up = 0
         self._used = self._reached = self._live = self._left_torch = self._root_cuts = self._frozen = 0
-        self._in_step = False
         self._calls = self._without_model = self._without_graph = 0
         self._line: str | None = None
         self._carries_values = False
@@ -117,17 +115,11 @@ class GraphWatcher(Watcher):
                 self._names.append(tracked.name)
                 self._first.append((parameter, sample_elements(local_part(parameter), _SAMPLE).clone()))
 
-    def before_step(self, optimizer: Optimizer) -> None:
-        self._in_step = True
-
-    def after_step(self, optimizer: Optimizer) -> None:
-        self._in_step = False
-
     def call_function(self, call: FunctionCall, result: Any) -> None:
         name = call.name
         if name in ("requires_grad", "set") and call.frames:
             self._freeze(call)
-        if self._in_step or name in _UNFOLLOWED:
+        if name in _UNFOLLOWED:
             return
         values = live = cuts = 0
         for argument in (*call.args, *call.kwargs.values()) if call.kwargs else call.args:

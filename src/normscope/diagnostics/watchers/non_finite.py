@@ -52,7 +52,6 @@ class NonFiniteWatcher(Watcher):
         super().__init__(watched)
         self._origins = TensorTable[NonFiniteOrigin]()
         self._handles = HookHandles()
-        self._in_step = False
         self._loss: NonFiniteOrigin | None = None
         self._gradient: NonFiniteOrigin | None = None
         self._is_over = False
@@ -62,7 +61,7 @@ class NonFiniteWatcher(Watcher):
         self._largest_update: float | None = None
 
     def call_function(self, call: FunctionCall, result: Any) -> None:
-        if self._in_step or self._is_over:
+        if self._is_over:
             return
         is_passed_on = call.name in _NO_ARITHMETIC
         if is_passed_on and not len(self._origins):
@@ -169,11 +168,7 @@ class NonFiniteWatcher(Watcher):
                 self._steps_before = self._steps
             self._is_over = True  # from here on everything is non-finite
 
-    def before_step(self, optimizer: Optimizer) -> None:
-        self._in_step = True
-
     def after_step(self, optimizer: Optimizer) -> None:
-        self._in_step = False
         if self._is_over or self._gradient is not None:
             return
         self._steps += 1
