@@ -143,3 +143,23 @@ class ForgottenBranch(nn.Module):
 def branch_computed_and_not_used() -> Setup:
     model: Any = ForgottenBranch()
     return model, lambda: run_steps((classify(model)(i) for i in range(6)), adamw(model))
+
+
+class SampledCode(nn.Module):
+    """A variational autoencoder that draws its code with sample(), where rsample() has a gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.heads, self.decoder = mlp(16, 32, 32), nn.Linear(32, 8), mlp(4, 32, 16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        mean, log_variance = self.heads(F.relu(self.body(x))).chunk(2, 1)
+        code = torch.distributions.Normal(mean, (log_variance / 2).exp()).sample()
+        divergence = -0.5 * (1 + log_variance - mean.square() - log_variance.exp()).sum(1).mean()
+        return F.mse_loss(self.decoder(code), x) + divergence
+
+
+@fault("graph-cut", "heads")
+def code_drawn_without_reparametrization() -> Setup:
+    model: Any = SampledCode()
+    return model, lambda: run_steps([lambda: model(points(0)[0])] * 3, adamw(model))

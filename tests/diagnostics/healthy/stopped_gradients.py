@@ -131,3 +131,26 @@ def features_of_a_pretrained_network(seed: int) -> Setup:
     model: Any = Pretrained()
     x, labels = points(seed)
     return model, lambda: run_steps([lambda: F.cross_entropy(model(x), labels)] * 6, adamw(model.head))
+
+
+class GaussianPolicy(nn.Module):
+    """Actions are samples, and a critic reads them: the policy learns from the logarithm of their density."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.policy, self.critic = mlp(16, 32, 4), mlp(18, 32, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        mean, log_std = self.policy(x).chunk(2, 1)
+        density = torch.distributions.Normal(mean, log_std.clamp(-2, 1).exp())
+        action = density.sample()
+        value = self.critic(torch.cat([x, action], 1)).squeeze(1)
+        reward = -(action - x[:, :2]).square().mean(1)
+        gain: Tensor = (density.log_prob(action).sum(1) * (reward - value.detach())).mean()
+        return F.mse_loss(value, reward) - gain
+
+
+@healthy((0, 1))
+def critic_reads_sampled_actions(seed: int) -> Setup:
+    model: Any = GaussianPolicy()
+    return model, lambda: run_steps([lambda: model(points(seed)[0])] * 6, adamw(model))

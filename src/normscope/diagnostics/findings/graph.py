@@ -44,6 +44,12 @@ why: {parameters} of its parameters required a gradient when the x-ray began, an
 turned it off {where}and nothing turned it on again.{also}
 fix: {fix}
 """)
+SAMPLED = FindingKind("""
+graph-cut: {reader} reads samples that pass no gradient on to {module}{at}
+why: The samples are drawn with sample(), under no_grad. {reader} learns from them, but how its loss depends on the
+distribution is lost: {module} learns from the rest of the loss alone, such as a KL term.
+fix: draw with rsample(), or reparametrize: mean + std * torch.randn_like(std)
+""")
 UNUSED = FindingKind("""
 no-gradient: {module} ran, but its {parameters} parameters got no gradient
 why: Nothing that was computed from them reached any of the {losses} losses: its output is not used.
@@ -109,7 +115,11 @@ def check_graph(view: RecordView) -> Iterator[Finding]:
 def _evidence(graph: GraphStats) -> dict[str, float | str]:
     cut = _likely_first(graph)[0] if graph.cuts else None
     found: dict[str, float | str] = {"backward calls": graph.backward_calls}
-    return found if cut is None else found | {"cut by": cut.function, "at": cut.line or "", "in": cut.module}
+    return (
+        found
+        if cut is None or cut.reason == "sample"
+        else found | {"cut by": cut.function, "at": cut.line or "", "in": cut.module}
+    )
 
 
 def _is_optimized(view: RecordView, graph: GraphStats) -> bool:
@@ -148,6 +158,9 @@ def _cuts(view: RecordView, graph: GraphStats) -> Iterator[Finding]:
     """One finding for each cut, in the last module before it; the others are named."""
     reported, trained = set[str](), _names_that_learn(view)
     for cut in _likely_first(graph):
+        if cut.reason == "sample":
+            yield _sampled(view, cut)
+            continue
         groups: dict[str, list[str]] = {}
         for name in cut.parameters:
             groups.setdefault(outermost_outside(trained, parent_name(name)), []).append(name)
@@ -169,6 +182,15 @@ def _cuts(view: RecordView, graph: GraphStats) -> Iterator[Finding]:
             also=f" Neither can {join_words([module_ref(name) for name in others])}." if others else "",
             fix=_FIX[cut.reason].format(module=module_ref(place)),
         )
+
+
+def _sampled(view: RecordView, cut: GraphCut) -> Finding:
+    modules = {parent_name(name) for name in cut.parameters}
+    last = max(modules, key=view.execution_order)
+    is_trained = any(p.in_optimizer for m, p in view.parameters if m.name in modules)
+    evidence = {"parameters": len(cut.parameters), "read by": cut.module}
+    severity = "warning" if is_trained else "note"
+    return SAMPLED.found_in(last, evidence, severity, reader=module_ref(cut.module), at=_at(cut))
 
 
 def _names_that_learn(view: RecordView) -> set[str]:

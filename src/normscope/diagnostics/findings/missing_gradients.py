@@ -64,14 +64,20 @@ def check_missing_gradients(view: RecordView) -> Iterator[Finding]:
 def _explained_by_graph(view: RecordView) -> set[str]:
     """Modules without a gradient of which `findings.graph` knows why."""
     graph = view.record.graph
-    cut = () if graph is None else (parent_name(name) for cut in graph.cuts for name in cut.parameters)
+    cut = (
+        ()
+        if graph is None
+        else (parent_name(name) for cut in graph.cuts if cut.reason != "sample" for name in cut.parameters)
+    )
     return {outermost_outside(view.names_with_gradient, name) for name in cut} | set(graph.unused if graph else ())
 
 
 def _is_cut(view: RecordView, module: ModuleRecord) -> bool:
     """Whether a function with a slope of zero, such as round(), is the known reason for its gradient of zero."""
     graph = view.record.graph
-    return graph is not None and any(parent_name(name) == module.name for cut in graph.cuts for name in cut.parameters)
+    return graph is not None and any(
+        parent_name(name) == module.name for cut in graph.cuts if cut.reason != "sample" for name in cut.parameters
+    )
 
 
 def _has_zero_gradient(parameter: ParameterRecord) -> bool:

@@ -9,7 +9,8 @@ class GraphCut:
 
     Args:
         reason: `no_grad`, `detach`, `data`, `integers`, `zero slope`, `python`, `numpy`, `numpy?` (an array of the
-            same shape came back), `copy`, `in place`, `frozen` or `no gradient`.
+            same shape came back), `copy`, `in place`, `frozen`, `no gradient` or
+            `sample` (parameters of a distribution, read by `module` as samples that pass no gradient on).
         function: the function that returned values without a gradient.
         module: the innermost module that called it; "" outside of all.
         line: the line of code, as `train.py:12`; None if unknown.

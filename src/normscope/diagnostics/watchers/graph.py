@@ -13,9 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from normscope.diagnostics.collect.session import CallFrame
 from normscope.diagnostics.collect.source_lines import source_line
 from normscope.diagnostics.collect.tensors import is_measurable, sample_elements
-from normscope.diagnostics.module_names import outer_names, outermost_outside, parent_name
+from normscope.diagnostics.module_names import is_inside, outer_names, outermost_outside, parent_name
 from normscope.diagnostics.stats.graph import GraphCut, GraphStats
 from normscope.diagnostics.watchers.watcher import Watched, Watcher
 from normscope.tracing.function_kinds import SHAPE_ONLY
@@ -25,7 +26,8 @@ from normscope.tracing.tensor_table import TensorTable
 from normscope.tracing.tracer import FunctionCall
 
 _ZERO_SLOPE = frozenset({"round", "floor", "ceil", "trunc", "fix", "sign", "sgn", "heaviside", "floor_divide"})
-"""Functions of floating-point numbers whose gradient is zero everywhere."""
+_ZERO_SLOPE |= {"normal", "bernoulli", "poisson"}
+"""Functions of floating-point numbers whose gradient is zero everywhere, also those that draw samples."""
 
 _TO_PYTHON = frozenset({"item", "float", "tolist"})
 _TO_NUMPY = frozenset({"numpy", "array"})
@@ -103,6 +105,8 @@ class GraphWatcher(Watcher):
         self._lines: dict[tuple[str, str], str | None] = {}
         self._looked_up = 0
         self._used = self._reached = self._live = self._left_torch = self._root_cuts = self._frozen = 0
+        self._samples = self._compared = 0
+        self._readers: dict[int, str] = {}
         self._calls = self._without_model = self._without_graph = 0
         self._line: str | None = None
         self._carries_values = False
@@ -133,6 +137,8 @@ class GraphWatcher(Watcher):
         if not values:
             return
         self._used |= values
+        if cuts & self._samples & ~self._compared:
+            self._compare(cuts, live, result)
         if isinstance(result, Tensor):
             outputs: Iterable[Tensor] = (result,)
         elif name == "setitem":
@@ -152,6 +158,19 @@ class GraphWatcher(Watcher):
                 base = self._flow_of(output._base)
                 own |= base.live
                 self._put(output._base, _Flow(values | base.values, own, cuts | base.cuts, output._base.requires_grad))
+
+    def enter_module(self, frame: CallFrame, args: Any, kwargs: Any, outer: Sequence[CallFrame]) -> None:
+        """Remember which module reads samples."""
+        for tensor in tensors_in((args, kwargs), 2) if self._samples and torch.is_grad_enabled() else ():
+            found = self._flow_of(tensor).cuts & self._samples
+            if found:
+                self._readers.setdefault(found, frame.accumulator.name)
+
+    def _compare(self, cuts: int, live: int, result: Any) -> None:
+        """Samples are compared with their distribution, as log_prob() does: their gradient comes from there."""
+        for number, lost in enumerate(self._lost):
+            if (cuts & self._samples) >> number & 1 and lost & live and isinstance(result, Tensor) and result.dim():
+                self._compared |= 1 << number
 
     def _freeze(self, call: FunctionCall) -> None:
         """Inside the forward of a module, a parameter is frozen or unfrozen."""
@@ -266,7 +285,9 @@ class GraphWatcher(Watcher):
             reason = "in place" if call.name == "setitem" or call.function.__name__.endswith("_") else "no gradient"
         else:
             reason = "no_grad"
-        return self._cut_at(reason, call.name, lost, call)
+        cut = self._cut_at(reason, call.name, lost, call)
+        self._samples |= cut if call.name == "normal" else 0
+        return cut
 
     def _cut_at(self, reason: str, function: str, lost: int, call: FunctionCall | None = None) -> int:
         module = call.frames[-1].accumulator.name if call is not None and call.frames else ""
@@ -320,12 +341,27 @@ class GraphWatcher(Watcher):
             for (reason, function, module, line), number in self._cuts.items()
             if number < _MAX_CUTS and self._root_cuts >> number & 1 and self._lost[number] & dead
         ]
+        cuts += self._sampled(with_gradient)
         return {
             "graph": GraphStats(
                 self._calls, self._without_model, self._without_graph, self._line, self._carries_values, tuple(cuts),
                 self._unused(with_gradient), self._set_by_hand(), self._copies(),
             )
         }  # fmt: skip
+
+    def _sampled(self, with_gradient: int) -> list[GraphCut]:
+        """Samples that another module reads, and whose distribution learns only from the rest of the loss."""
+        names = {parent_name(name) for name in self._names_of(with_gradient)}
+        found = []
+        for (_, function, _, line), number in self._cuts.items():
+            is_used = (self._samples & ~self._compared & self._root_cuts) >> number & 1
+            reader = next((name for cuts, name in self._readers.items() if cuts >> number & 1), None)
+            if not is_used or reader is None or not any(is_inside(name, reader) for name in names):
+                continue
+            lost = self._names_of(self._lost[number] & with_gradient)
+            if lost and not any(is_inside(parent_name(name), reader) for name in lost):
+                found.append(GraphCut("sample", function, reader, line, tuple(lost)))
+        return found
 
     def _names_of(self, parameters: int) -> list[str]:
         return [name for number, name in enumerate(self._names) if parameters >> number & 1]
