@@ -100,7 +100,8 @@ class HardRouter(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         outputs = torch.stack([expert(x) for expert in self.experts], 1)
-        return outputs[torch.arange(len(x)), self.router(x).argmax(-1)]
+        y: Tensor = outputs[torch.arange(len(x)), self.router(x).argmax(-1)]
+        return y
 
 
 @fault("no-gradient", "router")
@@ -156,7 +157,8 @@ class SampledCode(nn.Module):
         mean, log_variance = self.heads(F.relu(self.body(x))).chunk(2, 1)
         code = torch.distributions.Normal(mean, (log_variance / 2).exp()).sample()
         divergence = -0.5 * (1 + log_variance - mean.square() - log_variance.exp()).sum(1).mean()
-        return F.mse_loss(self.decoder(code), x) + divergence
+        loss: Tensor = F.mse_loss(self.decoder(code), x) + divergence
+        return loss
 
 
 @fault("graph-cut", "heads")

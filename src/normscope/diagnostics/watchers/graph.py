@@ -42,6 +42,8 @@ _UNFOLLOWED = SHAPE_ONLY | {
     *("is_floating_point", "size", "dim", "ndim", "numel", "device", "dtype", "shape", "len", "is_contiguous"),
 }
 
+_PROPERTIES = frozenset({"stride", "is_cuda", "element_size", "nelement", "storage_offset", "get_device", "type"})
+
 _MAX_CUTS = 256
 """Different cuts that are distinguished; most are harmless, such as metrics."""
 
@@ -136,7 +138,7 @@ class GraphWatcher(Watcher):
                     values, cuts = values | flow.values, cuts | flow.cuts
         if not values:
             return
-        self._used |= values
+        self._used |= values if torch.is_grad_enabled() else 0
         if cuts & self._samples & ~self._compared:
             self._compare(cuts, live, result)
         if isinstance(result, Tensor):
@@ -147,7 +149,8 @@ class GraphWatcher(Watcher):
             self._leave(call, result, values, live, cuts)
             return
         else:
-            outputs = tensors_in(result, 2)
+            outputs = list(tensors_in(result, 2))
+            self._left_torch |= 0 if outputs or name in _PROPERTIES else values
         for output in outputs:
             if id(output) in self._bits:  # set by hand, or by an average
                 continue
@@ -195,7 +198,7 @@ class GraphWatcher(Watcher):
 
     def _origin_of(self, tensor: Tensor) -> _Flow:
         """The flow of a tensor that no function returned: a part of the graph, shared memory, or equal numbers."""
-        if not is_measurable(tensor) or not self._used:
+        if not is_measurable(tensor) or (tensor.grad_fn is None and not self._by_storage):
             return _NOTHING
         found = self._parameters_behind(tensor) if tensor.grad_fn is not None else 0
         if found:
