@@ -109,13 +109,13 @@ def test_custom_functions_are_no_cuts() -> None:
 def test_first_function_with_nan_is_named(name: str) -> None:
     def loss(model: Any, x: Tensor, labels: Tensor) -> Any:
         y = model(x)
-        made = {
+        functions: dict[str, Callable[[], Tensor]] = {
             "log": lambda: torch.log(y * 0),
             "div": lambda: y / (y - y),
             "sqrt": lambda: torch.sqrt(-1 - y.square()),
             "exp": lambda: torch.exp(1000 + y),
-        }[name]()
-        return (made + 1).mean() * 2
+        }
+        return (functions[name]() + 1).mean() * 2
 
     found = _trained(mlp(16, 16, 4), loss, steps=1)
     assert found.record.non_finite is not None
