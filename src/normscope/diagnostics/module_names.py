@@ -1,7 +1,14 @@
 """The dotted names of modules: what is inside what, and which parts of different blocks correspond."""
 
 import itertools
+import re
 from collections.abc import Collection, Iterator
+
+_FOLLOWERS = re.compile(
+    r"(^|[._])(target|teacher|ema|momentum|average|avg|shadow|slow|old|prev|previous|ref|reference|frozen|key_encoder|"
+    r"encoder_k|offline)(_?(net|network|model|encoder|projector|critic|actor|q|policy|critics?\d?))?\d?($|[._])"
+)
+"""Names of networks that others learn from, and that are no part of the learning themselves."""
 
 
 def outer_names(name: str) -> Iterator[str]:
@@ -76,3 +83,17 @@ def module_ref(name: str) -> str:
     ('`blocks.3`', 'the model')
     """
     return f"`{name}`" if name else "the model"
+
+
+def is_follower(name: str) -> bool:
+    """Whether a module has the name of a network that others learn from, such as `target_net`.
+
+    >>> is_follower("critic_target"), is_follower("teacher.layers.0"), is_follower("refine"), is_follower("encoder")
+    (True, True, False, False)
+    """
+    return bool(_FOLLOWERS.search(name.lower()))
+
+
+def follows_by_name(name: str, other: str) -> bool:
+    """Whether exactly one of two modules has such a name."""
+    return is_follower(name) != is_follower(other)

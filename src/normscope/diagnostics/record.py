@@ -7,6 +7,8 @@ import math
 from collections import defaultdict
 from dataclasses import dataclass, field
 
+from normscope.diagnostics.stats.graph import GraphStats
+from normscope.diagnostics.stats.non_finite import NonFiniteStats
 from normscope.diagnostics.stats.ranks import RanksRecord
 from normscope.diagnostics.stats.tensors import AttentionStats, NormStats, ResidualJoin, TensorStats, UnitStats
 
@@ -34,6 +36,8 @@ class ParameterRecord:
         identical_rows: whether all its rows are equal, so that its units cannot differ.
         predicted_gain: sqrt(fan_in * mean square), the factor by which a linear layer scales an uncorrelated input.
         update_rms: rms of an optimizer update; None without a step.
+        initial, initial_hash, initial_identical_rows: values, content hash and whether all rows are equal, when the
+            x-ray began; None if unknown.
     """
 
     name: str
@@ -49,6 +53,9 @@ class ParameterRecord:
     identical_rows: bool
     predicted_gain: float | None
     update_rms: float | None = None
+    initial: TensorStats | None = None
+    initial_hash: str | None = None
+    initial_identical_rows: bool = False
 
     @property
     def has_nonzero_gradient(self) -> bool:
@@ -240,6 +247,9 @@ class XrayRecord:
         steps_without_zero_grad: steps whose gradients still included those of the previous step.
         unregistered_parameters: weights that are not the model's, except those that an optimizer holds.
         ranks: comparison with the other ranks of torch.distributed; None if there are none.
+        read_by_sine: modules whose output is an argument of sin or cos.
+        non_finite: the first NaN or Inf in a loss or gradient; None if there was none.
+        graph: where values went on without their gradient; None if functions were not recorded.
         version: format version.
     """
 
@@ -260,6 +270,9 @@ class XrayRecord:
     steps_without_zero_grad: int = 0
     unregistered_parameters: tuple[UnregisteredParameter, ...] = ()
     ranks: RanksRecord | None = None
+    graph: GraphStats | None = None
+    non_finite: NonFiniteStats | None = None
+    read_by_sine: tuple[str, ...] = ()
     version: int = field(default=VERSION)
 
     def __getitem__(self, name: str) -> ModuleRecord:

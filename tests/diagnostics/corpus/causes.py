@@ -21,7 +21,7 @@ CAUSES: dict[str, set[str]] = {
     "attention mask is wrong": {"attention-mask", "leaks-future", "non-finite-output", "attention-uniform"},
     "softmax over the wrong axis": {"attention-softmax-axis"},
     "scores are not scaled": {"attention-unscaled", "attention-collapsed"},
-    "positions change nothing": {"positions-unused"},
+    "positions change nothing": {"positions-unused", "no-gradient"},
     "attention differs from its peers": {"differs-from-peers", "attention-unscaled", "leaks-future", "attention-mask"},
     "attention collapsed or uniform": {"attention-collapsed", "attention-uniform"},
     # the loop
@@ -60,9 +60,10 @@ CAUSES: dict[str, set[str]] = {
         "abnormal-gain", "exploding-activations", "vanishing-activations", "exploding-gradients",
         "vanishing-gradients", "saturated-units", "dead-units", "uncentered-weights", "outlier-weights",
         "attention-collapsed", "loss-above-chance", "identical-units", "attention-uniform", "exploded-weights",
+        "abnormal-bias",
     },
     "weights are zero or all alike": {"zero-gradient", "identical-units", "attention-uniform"},
-    "units are dead or saturated": {"dead-units", "saturated-units"},
+    "units are dead or saturated": {"dead-units", "saturated-units", "abnormal-bias", "abnormal-gain"},
     "gradients vanish or explode": {
         "vanishing-gradients", "exploding-gradients", "vanishing-activations", "exploding-activations",
     },

@@ -4,6 +4,7 @@ from tests.diagnostics.faults import (  # noqa: F401
     attention,
     depth,
     gradients,
+    graphs,
     initial_weights,
     losses,
     non_finite,

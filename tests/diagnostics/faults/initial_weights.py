@@ -11,7 +11,7 @@ from tests.diagnostics.cases import Setup, fault, two_training_steps
 from tests.diagnostics.healthy.gpts import gpt
 from tests.diagnostics.healthy.huggingface import gpt2, label_images, vit
 from tests.diagnostics.networks import Decoder, Encoder, LSTMModel, ResNet, mlp
-from tests.diagnostics.tasks import classify, classify_stride, images, predict_next
+from tests.diagnostics.tasks import classify, classify_stride, images, points, predict_next
 
 
 @fault("duplicate-weights", "encoder.layers.1")
@@ -122,3 +122,72 @@ def identical_embedding_rows() -> Setup:
     with torch.no_grad():
         model.tokens.weight.copy_(model.tokens.weight[:1].expand_as(model.tokens.weight).clone())
     return model, lambda: predict_next(model)(0)().backward()
+
+
+class Language(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.lstm = nn.Embedding(16, 32), nn.LSTM(32, 32, batch_first=True)
+        self.head = nn.Linear(32, 16, bias=False)
+        nn.init.normal_(self.tokens.weight, std=0.1)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        y: Tensor = self.head(self.lstm(self.tokens(tokens))[0])
+        return y
+
+
+@fault("untied-weights", "head")
+def head_is_a_clone_of_the_embedding() -> Setup:
+    model: Any = Language()
+    model.head.weight = nn.Parameter(model.tokens.weight.detach().clone())
+    return two_training_steps(model, predict_next(model))
+
+
+@fault("untied-weights", "head")
+def head_filled_with_the_embedding() -> Setup:
+    model: Any = Language()
+    with torch.no_grad():
+        model.head.weight.copy_(model.tokens.weight)
+    return model, lambda: predict_next(model)(0)().backward()
+
+
+@fault("exploding-gradients", "lstm")
+def recurrent_weights_from_a_normal_distribution() -> Setup:
+    model: Any = LSTMModel()
+    nn.init.normal_(model.lstm.weight_hh_l0)
+    return two_training_steps(model, predict_next(model))
+
+
+@fault("abnormal-bias", "2")
+def bias_of_a_hundred() -> Setup:
+    model: Any = mlp(16, 64, 64, 4, activation=nn.GELU)
+    nn.init.constant_(model[2].bias, 100.0)
+    nn.init.normal_(model[4].weight, std=1e-3)
+    return two_training_steps(model, classify(model))
+
+
+@fault("abnormal-bias", "0")
+def bias_of_minus_twenty_in_a_convolution() -> Setup:
+    model: Any = nn.Sequential(
+        nn.Conv2d(1, 16, 3), nn.LeakyReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 4)
+    )
+    nn.init.constant_(model[0].bias, -20.0)
+    return two_training_steps(model, classify(model, images))
+
+
+@fault("duplicate-weights", "document")
+def tower_copied_before_training() -> Setup:
+    """After the steps, the copies are no longer equal."""
+    model: Any = TwoTowers()
+    return two_training_steps(model, lambda i: lambda: model(points(i)[0], points(i + 9)[0]))
+
+
+class TwoTowers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        one = mlp(16, 32, 8)
+        self.query, self.document = one, copy.deepcopy(one)
+
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        scores = self.query(a) @ self.document(b).T
+        return nn.functional.cross_entropy(scores, torch.arange(len(a)))

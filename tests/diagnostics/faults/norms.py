@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import normscope
-from tests.diagnostics.cases import Setup, fault, two_training_steps
+from tests.diagnostics.cases import Setup, adamw, fault, run_steps, two_training_steps
 from tests.diagnostics.healthy.huggingface import llama
 from tests.diagnostics.networks import Decoder, convnet, mlp
 from tests.diagnostics.tasks import classify, images, points, predict_next, texts
@@ -138,3 +138,18 @@ def input_column_in_millimeters() -> Setup:
     with torch.no_grad():
         model[0].weight[:, 0] /= 1000.0
     return two_training_steps(model, classify(model, data))
+
+
+@fault("stale-running-statistics", "1")
+def momentum_as_in_other_frameworks() -> Setup:
+    """0.99 is the weight of the new batch."""
+    model: Any = nn.Sequential(nn.Linear(16, 32), nn.BatchNorm1d(32, momentum=0.99), nn.ReLU(), nn.Linear(32, 4))
+    return model, lambda: run_steps((classify(model)(i) for i in range(6)), adamw(model))
+
+
+@fault("abnormal-gain", "1")
+def norm_weight_of_fifty() -> Setup:
+    model: Any = nn.Sequential(nn.Linear(16, 32), nn.LayerNorm(32), nn.ReLU(), nn.Linear(32, 4))
+    nn.init.constant_(model[1].weight, 50.0)
+    nn.init.normal_(model[3].weight, std=1e-3)
+    return two_training_steps(model, classify(model))

@@ -7,6 +7,7 @@ from tests.diagnostics.healthy import (  # noqa: F401
     mlps,
     probabilities,
     special_inits,
+    stopped_gradients,
     text,
     unusual_training,
     vision,

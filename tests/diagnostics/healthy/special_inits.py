@@ -1,5 +1,6 @@
 """Models with zero, identity or identical weights by design, or with parts that get no gradient by design."""
 
+import math
 from typing import Any
 
 import torch
@@ -7,8 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tests.diagnostics.cases import Objective, Setup, healthy, run_steps, two_training_steps
-from tests.diagnostics.networks import Block, Decoder, ResNet, StateSpaceModel, mlp
-from tests.diagnostics.tasks import classify, images, points, predict_next, texts
+from tests.diagnostics.networks import Block, Decoder, Encoder, ResNet, StateSpaceModel, mlp
+from tests.diagnostics.tasks import classify, classify_stride, images, points, predict_next, texts
 
 
 def _one_backward(model: nn.Module, objective: Objective) -> Setup:
@@ -186,3 +187,39 @@ def small_last_batch(seed: int) -> Setup:
     sizes = (64, 64, 5)
     batches = [classify(model, lambda i, n=n: points(i, count=n))(seed) for n in sizes]  # type: ignore[misc]
     return model, lambda: run_steps(batches, optimizer)
+
+
+class FourierFeatures(nn.Module):
+    """Trainable frequencies from N(0, 10) (Tancik et al. 2020)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.angles, self.rest = nn.Linear(2, 64, bias=False), mlp(128, 64, 1)
+        nn.init.normal_(self.angles.weight, std=10.0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        angles = 2 * math.pi * self.angles(x)
+        y: Tensor = self.rest(torch.cat([angles.sin(), angles.cos()], -1))
+        return y
+
+
+@healthy((0, 1))
+def fourier_features(seed: int) -> Setup:
+    model: Any = FourierFeatures()
+    x = torch.rand(64, 2)
+    return two_training_steps(model, lambda _: lambda: F.mse_loss(model(x), (5 * x).sin().sum(1, True)))
+
+
+@healthy((0, 1))
+def encoder_layers_start_as_copies_and_are_trained(seed: int) -> Setup:
+    """The layers of nn.TransformerEncoder are copies, but each learns from inputs of its own."""
+    model: Any = Encoder(reinitialize=False)
+    return two_training_steps(model, classify_stride(model))
+
+
+@healthy((0, 1))
+def output_bias_is_the_mean_of_the_targets(seed: int) -> Setup:
+    model: Any = mlp(16, 32, 1)
+    nn.init.constant_(model[2].bias, 50.0)
+    x = points(seed)[0]
+    return two_training_steps(model, lambda _: lambda: F.mse_loss(model(x), 50 + x[:, :1]))

@@ -34,6 +34,7 @@ class NormAccumulator:
     batches_tracked: int | None = None
     drift: tuple[float, float] | None = None
     gain: tuple[float, float] | None = None
+    momentum: float | None = None
 
     def finish(self) -> NormStats:
         reduction = self.reduction
@@ -49,6 +50,7 @@ class NormAccumulator:
             weight_mean=None if self.gain is None else self.gain[0],
             weight_std=None if self.gain is None else self.gain[1],
             finite_for_zeros=None if reduction is None else reduction.finite_for_zeros,
+            momentum=self.momentum,
         )
 
 
@@ -82,6 +84,8 @@ def add_norm(accumulator: NormAccumulator | None, module: nn.Module, x: Tensor, 
         accumulator.reduction_sizes += [] if count is None else [count]
     if 0 in axes and x.dim() == 3:
         accumulator.padding = max(accumulator.padding, _padding_fraction(x, 1 if 1 not in axes else 2))
+    momentum = getattr(module, "momentum", None) if has_running_stats(module) else None
+    accumulator.momentum = float(momentum) if isinstance(momentum, int | float) else None
     if has_running_stats(module) and x.dim() >= 2:
         _add_batch_stats(accumulator, module, x)
     weight = weight_of(module)

@@ -91,6 +91,8 @@ class ParameterTracker:
             self._session.notice(f"{what} were not measured ({parameter.dtype})")
             return
         tracked = TrackedParameter(parameter, name, sample_values(part))
+        if part is parameter:  # of a sharded parameter, the whole is unknown
+            tracked.initial = measure_values(parameter)
         self.tracked[id(parameter)] = self._by_name[name] = tracked
         if parameter.requires_grad and parameter.is_leaf and not is_dtensor(parameter):
             self._handles.add(parameter.register_hook(Hook(partial(self._take_gradient, tracked))))
@@ -224,6 +226,9 @@ class ParameterTracker:
             identical_rows=values.identical_rows,
             predicted_gain=predicted_gain(module, parameter, values.moments) if name == "weight" else None,
             update_rms=tracked.update_rms / tracked.steps if tracked.steps else None,
+            initial=None if tracked.initial is None else tensor_stats(tracked.initial.moments),
+            initial_hash=None if tracked.initial is None else tracked.initial.content_hash,
+            initial_identical_rows=tracked.initial is not None and tracked.initial.identical_rows,
         )
 
 

@@ -26,6 +26,7 @@ class TrackedParameter:
         in_optimizer: whether an optimizer that stepped holds it.
         whole: of a sharded parameter, the values of the whole in the last pass.
         whole_id: of a sharded parameter, the id of the whole one, to give it a hook once.
+        initial: its values when the x-ray began; None if it had none yet.
     """
 
     parameter: nn.Parameter
@@ -39,6 +40,7 @@ class TrackedParameter:
     in_optimizer: bool = False
     whole: ParameterValues | None = None
     whole_id: int | None = None
+    initial: ParameterValues | None = None
 
     def add_gradient(self, gradient: Tensor) -> None:
         found = _sparse_moments(gradient) if gradient.is_sparse else compute_moments(gradient)

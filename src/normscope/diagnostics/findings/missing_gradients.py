@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from normscope.diagnostics.findings.finding import Finding, FindingKind, RecordView, check, zero_weights_fix
-from normscope.diagnostics.module_names import is_inside, module_ref, outermost_outside
+from normscope.diagnostics.module_names import is_inside, module_ref, outermost_outside, parent_name
 from normscope.diagnostics.record import ModuleRecord, ParameterRecord
 
 DETACHED = FindingKind("""
@@ -46,9 +46,12 @@ def check_missing_gradients(view: RecordView) -> Iterator[Finding]:
         own = [p for p in module.parameters if p.requires_grad and p.alias_of is None]
         if own and all(parameter.gradient is None for parameter in own):
             detached.append(module)
-        elif any(_has_zero_gradient(parameter) for parameter in own):
+        elif any(_has_zero_gradient(parameter) for parameter in own) and not _is_cut(view, module):
             zero.append(module)
+    explained = _explained_by_graph(view)
     for name in dict.fromkeys(outermost_outside(view.names_with_gradient, module.name) for module in detached):
+        if any(is_inside(name, other) or is_inside(other, name) for other in explained):
+            continue
         inside = [p for m in detached if is_inside(m.name, name) for p in m.parameters if p.requires_grad]
         kind, severity = (DETACHED, "warning") if _affects_loss(view, name) else (UNUSED_OUTPUT, "note")
         yield kind.found_in(name, {"parameters": len(inside)}, severity)
@@ -56,6 +59,25 @@ def check_missing_gradients(view: RecordView) -> Iterator[Finding]:
         names = [parameter.name for parameter in module.parameters if _has_zero_gradient(parameter)]
         reason, fix = _why_zero(view, module, names)
         yield ZERO_GRADIENT.found_in(module, {"parameters": ", ".join(names)}, reason=reason, fix=fix)
+
+
+def _explained_by_graph(view: RecordView) -> set[str]:
+    """Modules without a gradient of which `findings.graph` knows why."""
+    graph = view.record.graph
+    cut = (
+        ()
+        if graph is None
+        else (parent_name(name) for cut in graph.cuts if cut.reason != "sample" for name in cut.parameters)
+    )
+    return {outermost_outside(view.names_with_gradient, name) for name in cut} | set(graph.unused if graph else ())
+
+
+def _is_cut(view: RecordView, module: ModuleRecord) -> bool:
+    """Whether a function with a slope of zero, such as round(), is the known reason for its gradient of zero."""
+    graph = view.record.graph
+    return graph is not None and any(
+        parent_name(name) == module.name for cut in graph.cuts if cut.reason != "sample" for name in cut.parameters
+    )
 
 
 def _has_zero_gradient(parameter: ParameterRecord) -> bool:

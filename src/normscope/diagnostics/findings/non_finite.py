@@ -7,9 +7,11 @@ import math
 from collections.abc import Iterator
 
 from normscope.diagnostics.findings.finding import Finding, FindingKind, RecordView, check
-from normscope.diagnostics.module_names import join_names
+from normscope.diagnostics.module_names import is_inside, join_names, module_ref
 from normscope.diagnostics.record import ModuleRecord
+from normscope.diagnostics.stats.non_finite import NonFiniteOrigin, NonFiniteStats
 from normscope.diagnostics.stats.tensors import TensorStats
+from normscope.render.formatting import format_short
 
 NON_FINITE_INPUT = FindingKind("""
 non-finite-input: {module} received NaN or Inf{where}
@@ -43,15 +45,108 @@ why: {outputs}, and so is the gradient of {module}'s output, but not the gradien
 fix: {unless}check {module}: sqrt, norm, pow and division have an infinite slope at zero; add an eps before the root, or
 apply torch.where to the input of the function, not only to its output
 """)
+NON_FINITE_FUNCTION = FindingKind("""
+non-finite-output: {function}(){at} is the first to produce NaN or Inf, in {name}
+why: {how} The values reach the loss in step {step}; {count} modules have non-finite outputs, and the next step makes
+all weights non-finite.
+fix: {fix}
+""")
+NON_FINITE_SLOPE = FindingKind("""
+non-finite-gradient: the derivative of {function}(){at} is the first NaN or Inf, in {name}
+why: {how} The loss is finite, but in step {step} the gradient that {function}() passes on to {module} is not, and the
+next optimizer step makes all weights non-finite.
+fix: {fix}; torch.where around the result does not help, since 0 times infinity is NaN
+""")
+NON_FINITE_TENSOR = FindingKind("""
+non-finite-input: the loss is computed from a tensor that holds NaN or Inf from the start{at}
+why: No function made these values: they are in the data, such as the targets or the weights of samples. One of them is
+enough to make the loss and every gradient non-finite.
+fix: find the affected samples with ~torch.isfinite(targets), and drop or repair them before training
+""")
+DIVERGED_FIRST = FindingKind("""
+update-too-large: training diverged for {steps} steps before the first NaN or Inf
+why: {grew}One step changed the weights by up to {largest update / weight} of their rms (0.001 is typical), so they grew
+until something overflowed.
+fix: lower the learning rate, at least tenfold, clip gradients with nn.utils.clip_grad_norm_(model.parameters(), 1.0),
+and check that the loss is averaged and its inputs and targets have a scale of about 1
+""")
 EMPTY_BATCH = FindingKind("""
-empty-batch: the batch is empty: the model's {what} has no elements
+empty-batch: the batch is empty: the {what} has no elements
 why: An empty batch has no values to check.
 fix: pass a batch with at least one sample; check the filter, slice or data loader that produced this one
 """)
 
+DIVERGED = 1e3
+"""Growth of the loss before it became non-finite. Losses of healthy training vary by a factor of ten or so."""
+
+HUGE_UPDATE = 0.3
+"""Median over the weights of the rms of one update over that of the weight, as in optimizer_steps."""
+
+_WRITES = frozenset({"setitem", "full", "full_like", "new_full", "fill", "tensor", "as_tensor", "new_tensor"})
+"""Functions that write given numbers."""
+
+_LOGS = frozenset({"log", "log2", "log10", "log1p", "xlogy", "logit", "binary_cross_entropy"})
+_QUOTIENTS = frozenset({"div", "rdiv", "reciprocal", "normalize", "cosine_similarity", "floor_divide"})
+_ADVICE: tuple[tuple[frozenset[str], str, str, str], ...] = (
+    (
+        _LOGS,
+        "Its argument goes down to {low}; the logarithm of zero is -inf, and of a negative number NaN.",
+        "Its argument comes so close to zero that 1 / x overflows.",
+        "compute it from logits (log_softmax, logsigmoid, binary_cross_entropy_with_logits), or clamp the argument: "
+        "torch.log(x.clamp_min(1e-6))",
+    ),
+    (
+        frozenset({"sqrt", "rsqrt", "norm", "vector_norm", "std", "var", "pow", "rpow", "cdist", "hypot"}),
+        "Its argument goes down to {low}: a root or power of it is not finite (std of a single value is NaN too).",
+        "Its argument is zero somewhere, where the slope of a root is infinite.",
+        "add an eps under the root: torch.sqrt(x + 1e-8); for std, use correction=0 or a larger batch",
+    ),
+    (
+        _QUOTIENTS,
+        "It divides by values down to {near}.",
+        "It divides by values so close to zero that the square of the quotient overflows.",
+        "add an eps to the denominator or limit it: x / y.clamp_min(1e-6); check for empty masks and constant columns",
+    ),
+    (
+        frozenset({"exp", "expm1", "exp2", "sinh", "cosh", "logaddexp"}),
+        "Its argument is too large: exp(89) overflows float32.",
+        "Its result is too large.",
+        "limit the argument, x.clamp(max=20), predict its logarithm, or use softplus, logsumexp or log_softmax",
+    ),
+    (
+        frozenset({"acos", "asin", "arccos", "arcsin", "acosh", "atanh", "arctanh", "erfinv"}),
+        "Its argument is outside of the interval where it is defined, perhaps by rounding.",
+        "Its argument is at the end of its interval, -1 or 1, where the slope is infinite.",
+        "clamp the argument a little inside: x.clamp(-1 + 1e-6, 1 - 1e-6)",
+    ),
+    (
+        frozenset({"cross_entropy", "nll_loss", "mean", "masked_mean", "nanmean"}),
+        "It is a mean over no elements: all labels are ignored, or the mask or batch is empty.",
+        "It is a mean over no elements.",
+        "skip batches without targets, or divide the sum by max(count, 1)",
+    ),
+)
+"""Functions, how they become non-finite forward and backward, and what to do."""
+
 
 @check("blocking")
 def check_non_finite(view: RecordView) -> Iterator[Finding]:
+    """Report the first NaN or Inf, with the function that made it; before it, the huge steps that led to it."""
+    found, stats = list(_by_modules(view)), view.record.non_finite
+    is_skipped = view.record.skipped_steps and not _modules_with_non_finite_weights(view)
+    if stats is None or is_skipped or (found and found[0].severity == "note" and stats.loss is None):
+        yield from found
+        return
+    yield from _after_large_steps(stats)
+    origin = stats.gradient if stats.loss is None or stats.loss.kind == "weight" else stats.loss
+    was_broken = not all(map(_broken_by_step, _modules_with_non_finite_weights(view)))
+    if origin is None or was_broken or (found and _is_known_input(found[0], origin)):
+        yield from found
+    else:
+        yield _with_origin(view, found[0] if found else None, stats, origin)
+
+
+def _by_modules(view: RecordView) -> Iterator[Finding]:
     """Report the first producer in the forward pass; otherwise non-finite weights, the input, or the backward pass."""
     producers = [module for module in view.ran if module.produced_non_finite]
     first = next((module for module in view.ran if module.received_non_finite or module.produced_non_finite), None)
@@ -151,12 +246,85 @@ def _gradient_finding(view: RecordView, module: ModuleRecord) -> Finding:
     return kind.found_in(module, evidence, severity, skipping=skipping, outputs=outputs, outlook=outlook, unless=unless)
 
 
+def _after_large_steps(stats: NonFiniteStats) -> Iterator[Finding]:
+    """A finding if training had already diverged: then the function that overflowed is not the cause."""
+    first, last = stats.first_loss, stats.last_loss
+    growth = abs(last / first) if first and last else 0.0
+    update = stats.largest_update or 0.0
+    if stats.steps_before and (growth >= DIVERGED or (update >= HUGE_UPDATE and growth >= 1)):
+        grew = f"The loss went from {format_short(first)} to {format_short(last)}. " if first and last else ""
+        evidence = {"largest update / weight": update, "first loss": first, "last finite loss": last}
+        yield DIVERGED_FIRST.found_in("", evidence, "error", steps=stats.steps_before, grew=grew)
+
+
+def _is_known_input(finding: Finding, origin: NonFiniteOrigin) -> bool:
+    """Whether the values were there before: in the input of the model, or in weights from the start."""
+    is_made = origin.kind in ("function", "masked") and origin.function not in _WRITES
+    return finding.name == "non-finite-input" and not is_made
+
+
+def _with_origin(view: RecordView, finding: Finding | None, stats: NonFiniteStats, origin: NonFiniteOrigin) -> Finding:
+    at = f" ({origin.line})" if origin.line else ""
+    if origin.kind == "tensor" or origin.function in _WRITES:
+        return NON_FINITE_TENSOR.found_in("", {}, "error", at=at)
+    if origin.kind == "empty":
+        return EMPTY_BATCH.found_in(
+            "", {"function": origin.function}, "error", what=f"input of {origin.function}(){at}"
+        )
+    is_forward = origin is stats.loss
+    how, fix = _advice(origin, is_forward)
+    place = origin.module if origin.in_model else ""
+    if (
+        finding is not None
+        and finding.name in ("non-finite-output", "non-finite-gradient")
+        and (origin.in_model or not is_forward)
+    ):
+        place = finding.module if is_inside(finding.module, place) else place
+    figures = {"function": origin.function, "step": stats.steps_before + 1, "dtype": origin.dtype}
+    figures |= {"smallest argument": origin.smallest, "largest argument": origin.largest}
+    return (NON_FINITE_FUNCTION if is_forward else NON_FINITE_SLOPE).found_in(
+        place,
+        figures,
+        "error" if finding is None or is_forward else finding.severity,
+        at=at,
+        how=how,
+        fix=fix,
+        count=_affected(view),
+        name=module_ref(origin.module) if origin.in_model else "code outside of the model",
+    )
+
+
+def _advice(origin: NonFiniteOrigin, is_forward: bool) -> tuple[str, str]:
+    """How the function came to its result, and what to do."""
+    if is_forward and origin.overflow and origin.dtype == "float16" and origin.function not in _LOGS | _QUOTIENTS:
+        largest = "" if origin.largest is None else f" from arguments up to {format_short(origin.largest)}"
+        how = f"It overflows float16, whose largest number is 65504{largest}."
+        return how, "compute this part in float32 (x.float()) or bfloat16, and use torch.autocast instead of half()"
+    if origin.kind == "masked":
+        return (
+            "In some row all of its arguments are masked with -inf, so that nothing is left to normalize.",
+            "keep at least one key visible per row of the mask, or use a large negative number instead of -inf",
+        )
+    for names, forward, backward, fix in _ADVICE:
+        if origin.function in names:
+            how = forward if is_forward else backward
+            return how.format(low=_or_unknown(origin.smallest), near=_or_unknown(origin.smallest_magnitude)), fix
+    if is_forward:
+        return "Its arguments were finite.", "check its arguments for zeros and huge values; clamp them or add an eps"
+    fix = "keep the arguments away from where the slope is infinite: clamp them, or add an eps"
+    return "Its slope is infinite at some of its arguments.", fix
+
+
+def _or_unknown(value: float | None) -> str:
+    return "unknown values" if value is None else format_short(value)
+
+
 @check("blocking")
 def check_empty_batch(view: RecordView) -> Iterator[Finding]:
     for outer in view.ran[:1]:
         for what, shapes, stats in (
-            ("input", outer.input_shapes, outer.input),
-            ("output", outer.output_shapes, outer.output),
+            ("model's input", outer.input_shapes, outer.input),
+            ("model's output", outer.output_shapes, outer.output),
         ):
             # Later calls may have had elements.
             has_elements = stats is not None and (stats.count or stats.non_finite)

@@ -57,6 +57,13 @@ fix: run some batches through the model in train() mode before eval(); check mom
 that the data is preprocessed as in training
 """)
 
+WRONG_MOMENTUM = FindingKind("""
+stale-running-statistics: the momentum of {module} is {momentum}: {what}
+why: In PyTorch, momentum is the weight of the new batch (default 0.1): after {batches} batches, {left:%} of the running
+statistics {rest}. In eval mode the layer uses them, so the model differs from the one that was trained.
+fix: set momentum={better:.3g}, or leave the default of 0.1 (TensorFlow counts the other way: its 0.99 is 0.01 here)
+""")
+
 HALF_OF_SMALLEST = {"float16": 2.0**-25}
 """Half of the smallest positive number of a dtype: anything below rounds to zero. Other dtypes reach below 1e-38."""
 
@@ -83,6 +90,16 @@ MAX_MEAN_SHIFT = 1.0
 
 MAX_VARIANCE_RATIO = 4.0
 """Ratio of the median channel's variances: the output is twice as large as in training, or half."""
+
+VISIBLE_SHIFT, VISIBLE_RATIO = 0.3, 2.0
+"""With a momentum of zero the statistics stay what they were, so a difference of this size stays too."""
+
+MIN_BATCHES = 4
+"""Batches that show how fast running statistics move."""
+
+SLOWEST, FASTEST = 0.005, 0.9
+"""Momentum of running statistics. Networks for huge data sets use 0.01 (the 0.99 of TensorFlow) and 0.003; at 0.9 and
+more, nine tenths of the statistics are those of the last batch."""
 
 SETTLED = 50
 """Batches after which 0.9^50 = 0.5% of the initial running statistics is left."""
@@ -184,6 +201,15 @@ def check_running_statistics(view: RecordView) -> Iterator[Finding]:
     """Compare running statistics with the batches: in eval mode, where they are used, or once they have settled."""
     for module, norm in view.norms:
         samples = module.input_shape[0] * max(1, view.record.batches) if module.input_shape else 0
+        momentum = norm.momentum if module.training and (norm.batches_tracked or 0) >= MIN_BATCHES else None
+        if momentum is not None and norm.drift is not None and not SLOWEST <= momentum < FASTEST:
+            if momentum >= FASTEST:
+                yield _wrong_momentum(module, norm, "the running statistics are those of the last batch")
+            elif momentum == 0 and (norm.drift[0] >= VISIBLE_SHIFT or norm.drift[1] >= VISIBLE_RATIO):
+                yield _wrong_momentum(module, norm, "the running statistics never move")
+            elif norm.drift[0] >= MAX_MEAN_SHIFT or norm.drift[1] >= MAX_VARIANCE_RATIO:
+                yield _wrong_momentum(module, norm, "the running statistics hardly move")
+            continue
         if norm.drift is None or samples < MIN_SAMPLES or (norm.reduction_size or 0) < MIN_VALUES:
             continue
         (shift, ratio), tracked = norm.drift, norm.batches_tracked
@@ -197,3 +223,20 @@ def check_running_statistics(view: RecordView) -> Iterator[Finding]:
             seen = "an unknown number of" if tracked is None else str(tracked)
             evidence = {"mean shift": shift, "variance ratio": ratio, "batches tracked": seen}
             yield STALE_RUNNING_STATISTICS.found_in(module, evidence, severity, effect=effect)
+
+
+def _wrong_momentum(module: ModuleRecord, norm: NormStats, what: str) -> Finding:
+    assert norm.momentum is not None
+    assert norm.drift is not None
+    momentum, batches = norm.momentum, max(1, norm.batches_tracked or 1)
+    is_fast = momentum >= FASTEST
+    left = momentum if is_fast else (1 - momentum) ** batches
+    return WRONG_MOMENTUM.found_in(
+        module,
+        {"momentum": momentum, "mean shift": norm.drift[0], "variance ratio": norm.drift[1]},
+        what=what,
+        batches=batches,
+        left=left,
+        rest="come from the last one" if is_fast else "are still their initial 0 and 1",
+        better=1 - momentum if 0 < 1 - momentum <= 0.1 else 0.1,
+    )

@@ -113,6 +113,7 @@ class NormStats:
         weight_mean, weight_std: of its weight; None without one.
         finite_for_zeros: whether an all-zero input gives a finite output in its dtype, found by experiment: eps does
             not round to zero.
+        momentum: weight of a new batch in the running statistics; None without them, or for a plain average.
     """
 
     eps: float | None
@@ -126,3 +127,4 @@ class NormStats:
     weight_mean: float | None
     weight_std: float | None
     finite_for_zeros: bool | None = None
+    momentum: float | None = None

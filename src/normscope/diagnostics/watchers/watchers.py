@@ -6,12 +6,17 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
+import torch
+
 from normscope.diagnostics.collect.session import CallFrame
+from normscope.diagnostics.watchers.graph import GraphWatcher
+from normscope.diagnostics.watchers.non_finite import NonFiniteWatcher
+from normscope.diagnostics.watchers.periodic import PeriodicWatcher
 from normscope.diagnostics.watchers.training_calls import listening
 from normscope.diagnostics.watchers.watcher import Watched, Watcher
 from normscope.tracing.tracer import FunctionCall
 
-WATCHERS: tuple[type[Watcher], ...] = ()
+WATCHERS: tuple[type[Watcher], ...] = (GraphWatcher, NonFiniteWatcher, PeriodicWatcher)
 
 
 class Watchers:
@@ -36,6 +41,7 @@ class Watchers:
             for name in watcher.functions or ():
                 self._by_function[name].append(watcher.call_function)
         self._stack = ExitStack()
+        self._is_stepping = False
 
     def start(self) -> None:
         self._tell("start")
@@ -50,8 +56,9 @@ class Watchers:
         self._tell("exit_module", frame, output)
 
     def call_function(self, call: FunctionCall, result: Any) -> None:
-        interested = self._by_function.get(call.name)
-        for watch in (*interested, *self._of_every_function) if interested else self._of_every_function:
+        is_update = self._is_stepping and not torch.is_grad_enabled()  # otherwise the optimizer runs a closure
+        interested, others = self._by_function.get(call.name), () if is_update else self._of_every_function
+        for watch in (*interested, *others) if interested else others:
             self._session.guarded(f"`{call.name}()`", watch, call, result)
 
     def stop(self) -> None:
@@ -66,6 +73,8 @@ class Watchers:
         return found
 
     def _hear(self, event: str, *args: Any) -> None:
+        if event in ("before_step", "after_step"):  # an optimizer calls hundreds of functions
+            self._is_stepping = event == "before_step"
         if self._session.is_active and threading.get_ident() == self._session.thread:
             self._tell(event, *args)
 
