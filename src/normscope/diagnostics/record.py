@@ -7,6 +7,7 @@ import math
 from collections import defaultdict
 from dataclasses import dataclass, field
 
+from normscope.diagnostics.stats.loop import BootstrapRecord, CopyRecord, EvalDropout, LoopRecord, PassesRecord
 from normscope.diagnostics.stats.ranks import RanksRecord
 from normscope.diagnostics.stats.tensors import AttentionStats, NormStats, ResidualJoin, TensorStats, UnitStats
 
@@ -28,12 +29,13 @@ class ParameterRecord:
         values: statistics of its values at the end.
         gradient: statistics of its gradient; None without one.
         update_ratio: rms of an optimizer update over the rms of the parameter, 0 if that was zero; None without a step.
-        in_optimizer: whether an optimizer that stepped holds it; None if none stepped.
+        in_optimizer: whether an optimizer holds it that stepped or reset gradients; None if none stepped.
         alias_of: full name of the parameter it is tied to (same storage), if that one comes first.
         content_hash: hash of its bytes, equal for copies; None for constants such as zeros.
         identical_rows: whether all its rows are equal, so that its units cannot differ.
         predicted_gain: sqrt(fan_in * mean square), the factor by which a linear layer scales an uncorrelated input.
         update_rms: rms of an optimizer update; None without a step.
+        has_changed: whether its values differ from those when the x-ray began.
     """
 
     name: str
@@ -49,6 +51,7 @@ class ParameterRecord:
     identical_rows: bool
     predicted_gain: float | None
     update_rms: float | None = None
+    has_changed: bool = False
 
     @property
     def has_nonzero_gradient(self) -> bool:
@@ -240,6 +243,11 @@ class XrayRecord:
         steps_without_zero_grad: steps whose gradients still included those of the previous step.
         unregistered_parameters: weights that are not the model's, except those that an optimizer holds.
         ranks: comparison with the other ranks of torch.distributed; None if there are none.
+        loop: the optimizers, schedules, clipping and backward passes of the training loop.
+        passes: the modes in which the loop called modules that depend on the mode.
+        eval_dropouts: dropout that was active in eval mode.
+        copies: target networks, averages and other copies of modules.
+        bootstraps: regressions to targets with gradients, made from outputs.
         version: format version.
     """
 
@@ -260,6 +268,11 @@ class XrayRecord:
     steps_without_zero_grad: int = 0
     unregistered_parameters: tuple[UnregisteredParameter, ...] = ()
     ranks: RanksRecord | None = None
+    loop: LoopRecord = LoopRecord()
+    passes: tuple[PassesRecord, ...] = ()
+    eval_dropouts: tuple[EvalDropout, ...] = ()
+    copies: tuple[CopyRecord, ...] = ()
+    bootstraps: tuple[BootstrapRecord, ...] = ()
     version: int = field(default=VERSION)
 
     def __getitem__(self, name: str) -> ModuleRecord:

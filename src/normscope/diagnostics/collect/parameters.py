@@ -16,7 +16,7 @@ from normscope.diagnostics.collect.products import UnregisteredParameters
 from normscope.diagnostics.collect.reduced_gradients import ReducedGradients
 from normscope.diagnostics.collect.session import XraySession
 from normscope.diagnostics.collect.tensors import is_measurable
-from normscope.diagnostics.collect.tracked_parameter import TrackedParameter
+from normscope.diagnostics.collect.tracked_parameter import TrackedParameter, few_values
 from normscope.diagnostics.collect.wrappers import ParallelWrapper
 from normscope.diagnostics.collect.zero_grad import ZeroGradTracker
 from normscope.diagnostics.module_names import join_names
@@ -90,7 +90,7 @@ class ParameterTracker:
             what = "parameters on the meta device or without floating-point values"
             self._session.notice(f"{what} were not measured ({parameter.dtype})")
             return
-        tracked = TrackedParameter(parameter, name, sample_values(part))
+        tracked = TrackedParameter(parameter, name, sample_values(part), few_values(parameter))
         self.tracked[id(parameter)] = self._by_name[name] = tracked
         if parameter.requires_grad and parameter.is_leaf and not is_dtensor(parameter):
             self._handles.add(parameter.register_hook(Hook(partial(self._take_gradient, tracked))))
@@ -224,6 +224,7 @@ class ParameterTracker:
             identical_rows=values.identical_rows,
             predicted_gain=predicted_gain(module, parameter, values.moments) if name == "weight" else None,
             update_rms=tracked.update_rms / tracked.steps if tracked.steps else None,
+            has_changed=tracked.has_changed,
         )
 
 

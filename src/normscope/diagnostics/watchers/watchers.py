@@ -7,11 +7,14 @@ from contextlib import ExitStack
 from typing import Any
 
 from normscope.diagnostics.collect.session import CallFrame
+from normscope.diagnostics.watchers.copies import CopyWatcher
+from normscope.diagnostics.watchers.modes import ModeWatcher
+from normscope.diagnostics.watchers.optimizers import OptimizerWatcher
 from normscope.diagnostics.watchers.training_calls import listening
 from normscope.diagnostics.watchers.watcher import Watched, Watcher
 from normscope.tracing.tracer import FunctionCall
 
-WATCHERS: tuple[type[Watcher], ...] = ()
+WATCHERS: tuple[type[Watcher], ...] = (OptimizerWatcher, ModeWatcher, CopyWatcher)
 
 
 class Watchers:
