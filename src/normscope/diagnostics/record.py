@@ -244,7 +244,7 @@ class XrayRecord:
         unregistered_parameters: weights that are not the model's, except those that an optimizer holds.
         ranks: comparison with the other ranks of torch.distributed; None if there are none.
         loop: the optimizers, schedules, clipping and backward passes of the training loop.
-        passes: the modes in which the loop called modules that depend on the mode.
+        modes: the modes in which the loop called modules that depend on the mode.
         eval_dropouts: dropout that was active in eval mode.
         copies: target networks, averages and other copies of modules.
         bootstraps: regressions to targets with gradients, made from outputs.
@@ -269,7 +269,7 @@ class XrayRecord:
     unregistered_parameters: tuple[UnregisteredParameter, ...] = ()
     ranks: RanksRecord | None = None
     loop: LoopRecord = LoopRecord()
-    passes: tuple[PassesRecord, ...] = ()
+    modes: tuple[PassesRecord, ...] = ()
     eval_dropouts: tuple[EvalDropout, ...] = ()
     copies: tuple[CopyRecord, ...] = ()
     bootstraps: tuple[BootstrapRecord, ...] = ()

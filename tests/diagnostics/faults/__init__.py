@@ -2,15 +2,18 @@
 
 from tests.diagnostics.faults import (  # noqa: F401
     attention,
+    copies,
     depth,
     gradients,
     initial_weights,
     losses,
+    modes,
     non_finite,
     norm_scope,
     norms,
     optimizer_steps,
     residual_stream,
+    training_loop,
     training_mistakes,
     units,
 )

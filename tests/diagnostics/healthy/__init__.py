@@ -8,6 +8,7 @@ from tests.diagnostics.healthy import (  # noqa: F401
     probabilities,
     special_inits,
     text,
+    training_loops,
     unusual_training,
     vision,
 )

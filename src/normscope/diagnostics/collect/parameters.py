@@ -122,7 +122,7 @@ class ParameterTracker:
     def stop(self) -> None:
         self._handles.remove()
         self._flush_gradients()
-        if not self.steps:  # an optimizer that is not from torch may have stepped
+        if not self.steps and not self.foreign_optimizer_steps:  # an optimizer that is not from torch may have stepped
             for tracked in self.tracked.values():
                 self._session.guarded("an optimizer step", tracked.add_update, True)
 

@@ -38,7 +38,7 @@ def check_missing_gradients(view: RecordView) -> Iterator[Finding]:
     if view.record.interrupted:  # an error in backward leaves all earlier layers without a gradient
         return
     if not view.has_gradients:
-        if view.gradients:
+        if view.gradients and not any(gradient.non_finite for gradient in view.gradients):
             yield _all_zero(view)
         return
     detached, zero = [], []

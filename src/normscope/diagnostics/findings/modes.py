@@ -44,7 +44,7 @@ MIN_STEPS = 8
 
 @check("structural")
 def check_modes(view: RecordView) -> Iterator[Finding]:
-    for passes in view.record.passes:
+    for passes in view.record.modes:
         if passes.is_outermost and passes.eval_steps >= MIN_EVAL_STEPS:
             yield _trained_in_eval(passes)
         if _is_evaluation(passes):

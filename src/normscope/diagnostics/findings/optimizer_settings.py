@@ -43,9 +43,10 @@ training without an end (grokking)."""
 DECAY_SHARE = 0.5
 """Decay over gradient, as parts of a step, where decay is that fast."""
 
-ADAPTIVE_SHARE = 3.0
+ADAPTIVE_SHARE, LARGE_PENALTY = 1.5, 0.01
 """The same for L2 penalties under Adam, which scales gradients to the learning rate: if the penalty dominates, each
-step moves each weight towards zero by the full rate. At the end of training both balance, which is a share of 1."""
+step moves each weight towards zero by the full rate. At the end of training both balance, which is a share of 1, and a
+usual penalty of at most 1e-3 may exceed the gradients of a loss near zero."""
 
 EPS_SHARE = 10.0
 SLOW = 3e-4
@@ -79,7 +80,10 @@ def _decay(view: RecordView, optimizer: OptimizerRecord) -> Iterator[Finding]:
         effect = "Adam divides by the size of the gradients, so what it follows is the L2 penalty."
     else:
         effect = f"A step takes {rate:.2g} of each weight away."
-    if share >= ADAPTIVE_SHARE if is_penalty_of_adam else (rate >= MAX_DECAY_RATE and share >= DECAY_SHARE):
+    dominates = rate >= MAX_DECAY_RATE and share >= DECAY_SHARE
+    if is_penalty_of_adam:
+        dominates = decay >= LARGE_PENALTY and share >= ADAPTIVE_SHARE
+    if dominates:
         evidence = {"weight decay": decay, "share": share, "lr": lr}
         adamw = "; or use AdamW" if is_penalty_of_adam else ""
         yield DECAY_DOMINATES.found_in(optimizer.module, evidence, effect=effect, adamw=adamw)

@@ -20,10 +20,16 @@ learned.
 fix: call optimizer.zero_grad() before loss.backward(), or after optimizer.step(), never in between
 """)
 NO_GRADIENTS = FindingKind("""
-weights-unchanged: none of {steps} steps of {optimizer} had a gradient
-why: No backward pass gave {module} a gradient, so the steps do nothing.
+weights-unchanged: none of {steps} steps of {optimizer} had a gradient other than zero
+why: No backward pass gave {module} one, so the steps do nothing.
 fix: call loss.backward() before optimizer.step(), on a loss that is computed from the output of {module} without
 detach(), .item() or torch.no_grad()
+""")
+LOSS_WITHOUT_MODEL = FindingKind("""
+no-gradient: {backward passes} backward passes gave {module} no gradient, and {steps} steps of {optimizer} did nothing
+why: The loss does not depend on the weights: the graph is cut between the output and the loss.
+fix: look for argmax, .item(), .data, detach(), NumPy, torch.tensor(loss) or requires_grad_() on the loss, and compute
+the loss from the output with differentiable functions only
 """)
 LR_ZERO = FindingKind("""
 weights-unchanged: the learning rate of {optimizer} was 0 in all {steps} steps
@@ -191,6 +197,10 @@ def _empty_steps(view: RecordView, optimizer: OptimizerRecord) -> Finding | None
         if others and optimizer.module:
             other = module_ref(others[0].module)
             return NO_GRADIENT_PAIR.found_in(optimizer.module, evidence, other=other)
+        backward = view.record.loop.backward_passes
+        if backward >= steps and not view.gradients:
+            evidence["backward passes"] = backward
+            return LOSS_WITHOUT_MODEL.found_in(optimizer.module, evidence, optimizer=optimizer.kind)
         return NO_GRADIENTS.found_in(optimizer.module, evidence, optimizer=optimizer.kind)
     if optimizer.unchanged < steps:
         return None

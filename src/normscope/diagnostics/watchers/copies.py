@@ -137,6 +137,9 @@ class CopyWatcher(Watcher):
     def after_step(self, optimizer: Optimizer) -> None:
         held = set(map(id, parameters_of(optimizer))) if self._pairs else set()
         for pair in self._pairs:
+            if not held.isdisjoint(pair.copies):  # what the step changed was not written by the loop
+                pair.before = [_sample(a) for a, _ in pair.weights]
+                pair.versions = [a._version for a, _ in pair.weights]
             if not held.isdisjoint(pair.originals):
                 after = [_sample(b) for _, b in pair.weights]
                 pair.original_steps += not _all_equal(after, pair.after_step)

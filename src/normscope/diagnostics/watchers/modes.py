@@ -145,7 +145,7 @@ class ModeWatcher(Watcher):
         is_active = unit.module.training and any(inner.training for inner in unit.depends.values())
         unit.active += is_active
         if not torch.is_grad_enabled():
-            if is_active:
+            if is_active and not any(map(_is_estimating, unit.depends.values())):
                 self._take_unused(unit, args, kwargs)
         elif is_active:
             unit.with_train += 1
@@ -210,7 +210,7 @@ class ModeWatcher(Watcher):
             if unit.depends:
                 passes.append(_record(unit))
         self._units.clear()
-        return {"passes": tuple(passes), "eval_dropouts": tuple(self._dropouts.values())}
+        return {"modes": tuple(passes), "eval_dropouts": tuple(self._dropouts.values())}
 
 
 def _record(unit: _Unit) -> PassesRecord:
@@ -254,6 +254,11 @@ def _depends_on_mode(module: nn.Module) -> bool:
     if isinstance(module, nn.modules.batchnorm._BatchNorm):
         return module.running_mean is not None and module.momentum is not None
     return False
+
+
+def _is_estimating(module: nn.Module) -> bool:
+    """Whether a batch norm averages over all batches, as while its statistics are computed anew."""
+    return isinstance(module, nn.modules.batchnorm._BatchNorm) and module.momentum is None
 
 
 def _is_frozen(module: nn.Module) -> bool:

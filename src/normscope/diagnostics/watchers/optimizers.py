@@ -17,7 +17,7 @@ from normscope.diagnostics.collect.session import CallFrame
 from normscope.diagnostics.collect.source_lines import source_line
 from normscope.diagnostics.collect.tensors import sample_elements
 from normscope.diagnostics.collect.tracked_parameter import TrackedParameter
-from normscope.diagnostics.module_names import common_parent, parent_name
+from normscope.diagnostics.module_names import common_parent, is_inside, parent_name
 from normscope.diagnostics.stats.loop import ClippingRecord, LoopRecord, OptimizerRecord, ScheduleRecord
 from normscope.diagnostics.watchers.watcher import Watched, Watcher
 from normscope.tracing.nested_tensors import tensors_in
@@ -114,12 +114,20 @@ class OptimizerWatcher(Watcher):
                 return None
             seen = self._seen.setdefault(id(optimizer), _Seen(optimizer))
             seen.size, seen.tracked = len(parameters), tracked
-            seen.module = common_parent([parent_name(t.name) for t in tracked])
+            seen.module = self._module_of(tracked)
             matrices = [t for t in tracked if t.parameter.dim() >= 2]
             seen.matrices = matrices[:: max(1, -(-len(matrices) // _MATRICES))]
             seen.groups = {id(p): group for group in optimizer.param_groups for p in group["params"]}
             seen.since_step = min(seen.since_step, seen.received())
         return seen
+
+    def _module_of(self, tracked: list[TrackedParameter]) -> str:
+        """The outermost module with these parameters and no others; if there is none, the innermost with all."""
+        name = common_parent([parent_name(t.name) for t in tracked])
+        held, known = {t.name for t in tracked}, self.watched.parameters.tracked.values()
+        while name and all(t.name in held for t in known if is_inside(t.name, parent_name(name))):
+            name = parent_name(name)
+        return name
 
     def enter_module(self, frame: CallFrame, args: Any, kwargs: Any, outer: Sequence[CallFrame]) -> None:
         if outer or not torch.is_grad_enabled():
