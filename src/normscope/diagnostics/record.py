@@ -17,6 +17,8 @@ VERSION = 1
 FINGERPRINT_SIZE = 4
 """Number of values in the fingerprint of a tensor; see `collect/fingerprints.py`."""
 
+_NO_LOOP = LoopRecord()
+
 
 @dataclass(frozen=True)
 class ParameterRecord:
@@ -268,7 +270,7 @@ class XrayRecord:
     steps_without_zero_grad: int = 0
     unregistered_parameters: tuple[UnregisteredParameter, ...] = ()
     ranks: RanksRecord | None = None
-    loop: LoopRecord = LoopRecord()
+    loop: LoopRecord = _NO_LOOP
     modes: tuple[PassesRecord, ...] = ()
     eval_dropouts: tuple[EvalDropout, ...] = ()
     copies: tuple[CopyRecord, ...] = ()

@@ -38,7 +38,9 @@ CAUSES: dict[str, set[str]] = {
     "eps of the optimizer dominates": {"optimizer-eps-dominates", "update-too-small"},
     "updates are lost to rounding": {"updates-lost-to-rounding", "update-too-small"},
     "clipping always bites": {"clipping-always"},
-    "learning rate is too large": {"momentum-too-large", "update-too-large", "exploded-weights", "loss-rises", "loss-above-chance"},
+    "learning rate is too large": {
+        "momentum-too-large", "update-too-large", "exploded-weights", "loss-rises", "loss-above-chance",
+    },
     "learning rate is too small": {"update-too-small", "weights-unchanged"},
     "betas are swapped": {"betas-swapped"},
     "steps repeat a gradient": {"steps-repeated"},

@@ -162,7 +162,7 @@ class _Gan(nn.Module):
 
 @healthy((0, 1, 2, 3))
 def gan(seed: int) -> Setup:
-    """Generator and critic in turns: fakes detached, under no_grad, or with a graph; one or five steps of the critic."""
+    """Generator and critic in turns: fakes detached, under no_grad, or with a graph; one or five critic steps."""
     model: Any = _Gan()
     opt_g = torch.optim.Adam(model.generator.parameters(), lr=2e-4, betas=(0.5, 0.999))
     opt_c = torch.optim.Adam(model.critic.parameters(), lr=2e-4, betas=(0.5, 0.999))

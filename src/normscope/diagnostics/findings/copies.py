@@ -78,8 +78,9 @@ def _of(copied: CopyRecord) -> Iterator[Finding]:
     if copied.is_same:
         yield SAME.found_in(name, {"original": copied.original}, original=original, trained=copied.original or "model")
         return
-    is_copy = copied.was_equal or copied.written or not TOWERS.search(copied.original)
-    if copied.got_gradient and is_copy and (copied.was_equal or not copied.in_optimizer or copied.written):
+    if copied.got_gradient:
+        if not (copied.was_equal or copied.written or not (copied.in_optimizer or TOWERS.search(copied.original))):
+            return  # two networks with a side each, both trained
         words = ", and an optimizer steps it" if copied.in_optimizer else ""
         yield TRAINED_COPY.found_in(name, {"original": copied.original}, original=original, steps=words)
         return
@@ -89,9 +90,8 @@ def _of(copied: CopyRecord) -> Iterator[Finding]:
         yield UPDATES_ORIGINAL.found_in(name, evidence, original=original, copied=name, trained=trained)
     elif not copied.moved:
         yield from _never_updated(copied, own_name, original)
-    elif copied.equal == copied.moved >= MIN_STEPS // 2 and not MAY_BE_EQUAL.search(own_name):
-        if 2 * copied.moved >= steps:
-            yield EQUAL.found_in(name, {"moved": copied.moved, "steps": steps}, original=original)
+    elif copied.equal == copied.moved >= max(MIN_STEPS, steps) // 2 and not MAY_BE_EQUAL.search(own_name):
+        yield EQUAL.found_in(name, {"moved": copied.moved, "steps": steps}, original=original)
 
 
 def _never_updated(copied: CopyRecord, own_name: str, original: str) -> Iterator[Finding]:

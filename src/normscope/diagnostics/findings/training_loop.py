@@ -158,10 +158,10 @@ def check_steps(view: RecordView) -> Iterator[Finding]:
         elif optimizer.repeated >= MIN_STEPS and 3 * optimizer.repeated >= optimizer.steps:
             evidence = {"repeated": optimizer.repeated, "steps": optimizer.steps}
             yield REPEATED.found_in(optimizer.module, evidence, optimizer=optimizer.kind)
-    if not loop.optimizers and loop.discarded >= MIN_RESETS and not record.steps and not _has_changed(view):
-        if all(module.training is not False for module in view.ran) and not record.foreign_optimizer_steps:
-            evidence = {"backward passes": loop.backward_passes, "resets": loop.discarded}
-            yield NEVER_STEPPED.found_in("", evidence, optimizer="the optimizer")
+    is_training = all(module.training is not False for module in view.ran) and not record.foreign_optimizer_steps
+    if not loop.optimizers and loop.discarded >= MIN_RESETS and is_training and not _has_changed(view):
+        evidence = {"backward passes": loop.backward_passes, "resets": loop.discarded}
+        yield NEVER_STEPPED.found_in("", evidence, optimizer="the optimizer")
 
 
 def _has_changed(view: RecordView) -> bool:
@@ -177,7 +177,7 @@ def _never_stepped(view: RecordView, optimizer: OptimizerRecord) -> Finding | No
         return None
     if loop.backward_passes < MIN_BACKWARD or (not others and _has_changed(view)):
         return None
-    evidence = {"backward passes": loop.backward_passes, "resets": optimizer.discarded}
+    evidence: dict[str, float] = {"backward passes": loop.backward_passes, "resets": optimizer.discarded}
     largest = max((gradient.abs_max for gradient in view.gradients), default=0.0)
     if largest > FLOAT16_MAX or any(gradient.non_finite for gradient in view.gradients):
         evidence |= {"largest gradient": largest}
@@ -223,10 +223,10 @@ def check_schedules(view: RecordView) -> Iterator[Finding]:
             evidence = {"position": rising.position, "T_max": rising.period, "called at": rising.source}
             yield RISES_AGAIN.found_in("", evidence, scheduler=rising.kind)
         elif (highest := max(optimizer.lr, default=0.0)) > 0 and _falls(loop.is_full_batch, optimizer, schedules):
-            evidence = {"highest lr": highest, "last lr": optimizer.lr[-1], "steps": optimizer.steps}
-            evidence |= {"called at": schedules[0].source} if schedules else {}
+            line = schedules[0].source if schedules else None
+            falls = {"highest lr": highest, "last lr": optimizer.lr[-1], "steps": optimizer.steps, "called at": line}
             words = f"{schedules[0].kind} made {schedules[0].steps} steps." if schedules else ""
-            yield FALLS.found_in("", evidence, scheduler=words)
+            yield FALLS.found_in("", falls, scheduler=words)
 
 
 def _is_per_batch(schedule: ScheduleRecord, optimizer: OptimizerRecord) -> bool:
@@ -263,8 +263,12 @@ def check_clipping(view: RecordView) -> Iterator[Finding]:
         effect, scaler = "The steps are far smaller than the learning rate suggests.", ""
         if is_scaled:
             effect, scaler = "The gradients are still multiplied by the loss scale.", "call scaler.unscale_ before; "
-        evidence = {"limit": clipping.limit, "smallest norm": clipping.smallest, "calls": clipping.calls}
-        evidence["called at"] = clipping.source
+        evidence = {
+            "limit": clipping.limit,
+            "smallest norm": clipping.smallest,
+            "calls": clipping.calls,
+            "called at": clipping.source,
+        }
         yield CLIPPED.found_in(
             "",
             evidence,

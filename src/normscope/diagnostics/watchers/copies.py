@@ -1,7 +1,7 @@
 """Watch copies of a module: target networks, averages of weights, teachers; and the targets they compute."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -45,7 +45,7 @@ _MIXED = 0.01
 class _Pair:
     name: str
     original_name: str
-    weights: list[tuple[Tensor, Tensor]]
+    weights: Sequence[tuple[Tensor, Tensor]]
     """Weights of the copy, and those of the original."""
     originals: set[int]
     copies: set[int]
@@ -94,7 +94,9 @@ class CopyWatcher(Watcher):
         weights = weights[:: max(1, -(-len(weights) // _MAX_WEIGHTS))]
         if not weights:
             return
-        pair = _Pair(name, original_name, weights, set(map(id, original.parameters())), set(map(id, copied.parameters())))
+        pair = _Pair(
+            name, original_name, weights, set(map(id, original.parameters())), set(map(id, copied.parameters()))
+        )
         pair.before, pair.versions = [_sample(a) for a, _ in weights], [a._version for a, _ in weights]
         pair.after_step = [_sample(b) for _, b in weights]
         pair.was_equal = _all_equal(pair.before, pair.after_step)
@@ -185,8 +187,11 @@ def _pairs(model: nn.Module) -> Iterator[tuple[str, str, bool]]:
             candidates = [
                 other
                 for other in everything
-                if shapes[own] and shapes[other] == shapes[own] and not is_inside(other, name)
-                and not any(is_inside(other, copy) for copy in outermost) and not is_inside(name, other)
+                if shapes[own]
+                and shapes[other] == shapes[own]
+                and not is_inside(other, name)
+                and not any(is_inside(other, copy) for copy in outermost)
+                and not is_inside(name, other)
             ]
             if candidates:
                 original = _closest(own, candidates, everything)

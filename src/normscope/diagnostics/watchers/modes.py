@@ -43,7 +43,7 @@ class _Unit:
     depends: dict[str, nn.Module]
     """Its modules that depend on the mode."""
     parameters: set[int]
-    weights: list[Tensor]
+    weights: Sequence[Tensor]
     at_start: list[Tensor]
     with_train: int = 0
     with_eval: int = 0
@@ -118,12 +118,8 @@ class ModeWatcher(Watcher):
             unit = self._add(module, "", is_outside=True)
         self._take_pass(unit, args, {})
 
-    def _add(
-        self, module: nn.Module, name: str, *, is_outside: bool = False, is_outermost: bool = True
-    ) -> _Unit:
-        depends = {
-            join_names(name, own): inner for own, inner in module.named_modules() if _depends_on_mode(inner)
-        }
+    def _add(self, module: nn.Module, name: str, *, is_outside: bool = False, is_outermost: bool = True) -> _Unit:
+        depends = {join_names(name, own): inner for own, inner in module.named_modules() if _depends_on_mode(inner)}
         parameters = list(module.parameters())
         weights = [p for p in parameters if not is_lazy(p) and is_measurable(local_part(p)) and p.dim() >= 2]
         weights = weights[:: max(1, -(-len(weights) // _MAX_WEIGHTS))]
@@ -263,8 +259,8 @@ def _is_estimating(module: nn.Module) -> bool:
 
 def _is_frozen(module: nn.Module) -> bool:
     """Whether it is a batch norm with weights that are not trained: its statistics are frozen on purpose."""
-    weight = module.weight if isinstance(module, nn.modules.batchnorm._BatchNorm) else None
-    return weight is not None and not weight.requires_grad
+    parameters = list(module.parameters()) if isinstance(module, nn.modules.batchnorm._BatchNorm) else []
+    return bool(parameters) and not any(parameter.requires_grad for parameter in parameters)
 
 
 def _dropout_settings(call: FunctionCall) -> tuple[float, bool]:

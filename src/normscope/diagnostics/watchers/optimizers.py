@@ -227,7 +227,9 @@ class OptimizerWatcher(Watcher):
 
     def _measure(self, seen: _Seen) -> None:
         """Compare the parts of the update of some weight matrices."""
-        decay, eps, moved = [], [], []
+        decay: list[float] = []
+        eps: list[float] = []
+        moved: list[float] = []
         for tracked, before in zip(seen.matrices, seen.before, strict=True):
             parameter = tracked.parameter
             group = seen.groups[id(parameter)]
@@ -327,7 +329,7 @@ def _has_gradient(parameter: Tensor) -> bool:
 def _gradient_sample(tracked: list[TrackedParameter]) -> Tensor | None:
     """Some elements of the first nonzero gradient; None if there is none."""
     for one in tracked:
-        if _has_gradient(one.parameter):
+        if one.parameter.grad is not None and _has_gradient(one.parameter):
             gradient = local_part(one.parameter.grad)
             return torch.zeros(0) if gradient.is_sparse else sample_elements(gradient, _SAMPLE).clone()
     return None
