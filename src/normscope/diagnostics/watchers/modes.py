@@ -242,7 +242,7 @@ def _sample(weight: Tensor) -> Tensor:
 def _depends_on_mode(module: nn.Module) -> bool:
     """Whether a module of torch behaves differently in training, as it is set up."""
     if isinstance(module, _DropoutNd):
-        return module.p > 0
+        return bool(module.p > 0)
     if isinstance(module, nn.MultiheadAttention):
         return module.dropout > 0
     if isinstance(module, nn.RNNBase):
