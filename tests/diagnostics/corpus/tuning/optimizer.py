@@ -254,6 +254,6 @@ class PostNorm(nn.Module):
 
 @planted("no warmup", "", "encoder", hard=True)
 def post_norm_at_full_rate_from_the_start() -> Setup:
-    """Six post-norm layers under Adam at 5e-3 without warmup stay at the letters' frequencies (Xiong et al.; forum)."""
+    """Six post-norm layers under Adam at 0.01 without warmup stay at the letters' frequencies (Xiong et al.; forum)."""
     model = PostNorm()
-    return model, on_text(model, torch.optim.Adam(model.parameters(), lr=5e-3), 15)
+    return model, on_text(model, torch.optim.Adam(model.parameters(), lr=0.01), 15)

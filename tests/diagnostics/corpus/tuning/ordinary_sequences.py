@@ -90,7 +90,7 @@ def gpt_with_tied_weights_and_warmup() -> Setup:
 
 
 @ordinary
-def gpt_untied_after_two_hundred_steps() -> Setup:
+def gpt_untied_after_150_steps() -> Setup:
     model = GPT(tie=False, layers=1)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
 
@@ -414,6 +414,7 @@ def hugging_face_gpt2() -> Setup:
 
     config = GPT2Config(vocab_size=12, n_positions=16, n_embd=32, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0)
     model: Any = GPT2LMHeadModel(config)  # type: ignore[no-untyped-call]
+    model.loss_type = "ForCausalLM"
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
 
     def run() -> None:
