@@ -27,7 +27,7 @@ CAUSES: dict[str, set[str]] = {
     # the loop
     "steps move nothing": {"weights-unchanged", "update-too-small"},
     "gradients are zeroed before the step": {"weights-unchanged"},
-    "optimizer holds other parameters": {"not-in-optimizer"},
+    "optimizer holds other parameters": {"not-in-optimizer", "in-two-optimizers"},
     "scaler skips every step": {"scaler-skips-steps"},
     "gradients are not reset": {"missing-zero-grad"},
     "trains in eval mode": {"trained-in-eval-mode"},
@@ -90,7 +90,7 @@ CAUSES: dict[str, set[str]] = {
     "target network or average never moves": {"copy-never-updated", "copy-updates-original"},
     "target network equals the network": {"copy-equals-original"},
     "generator and discriminator detached the wrong way": {
-        "wrong-detach", "no-gradient", "not-in-optimizer", "graph-cut",
+        "wrong-detach", "no-gradient", "not-in-optimizer", "graph-cut", "in-two-optimizers",
     },
     "teacher in train mode": {"teacher-in-train-mode"},
     # NaN

@@ -165,3 +165,53 @@ def critic_keeps_gradients_of_the_generator() -> Setup:
             opt_g.step()
 
     return model, run
+
+
+def _adversaries(in_both: bool, frozen_for_good: bool) -> Setup:
+    model: Any = nn.ModuleDict({"generator": mlp(4, 32, 16), "critic": mlp(16, 32, 1)})
+    generator, critic = model["generator"], model["critic"]
+    opt_g = torch.optim.Adam(generator.parameters(), lr=1e-4)
+    opt_c = torch.optim.Adam(model.parameters() if in_both else critic.parameters(), lr=1e-4)
+
+    def run() -> None:
+        for number in range(10):
+            opt_c.zero_grad()
+            fake = generator(torch.randn(64, 4))
+            (
+                critic(fake if in_both else fake.detach()).mean() - critic(points(number)[0]).square().mean()
+            ).backward() if any(p.requires_grad for p in critic.parameters()) else None
+            opt_c.step()
+            critic.requires_grad_(not frozen_for_good)
+            opt_g.zero_grad()
+            (-critic(generator(torch.randn(64, 4))).mean()).backward()
+            opt_g.step()
+
+    return model, run
+
+
+@fault("in-two-optimizers", "")
+def optimizer_of_the_critic_has_the_generator() -> Setup:
+    return _adversaries(True, False)
+
+
+@fault("in-two-optimizers", "")
+def optimizer_of_the_head_and_of_everything() -> Setup:
+    """Two losses take turns, and the second is meant for the head alone."""
+    model: Any = mlp(16, 32, 4)
+    head = torch.optim.SGD(model[2].parameters(), lr=0.01)
+    everything = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def run() -> None:
+        for number in range(STEPS):
+            for optimizer in (head, everything):
+                optimizer.zero_grad()
+                classify(model)(number)().backward()
+                optimizer.step()
+
+    return model, run
+
+
+@fault("wrong-detach", "critic")
+def critic_frozen_for_good() -> Setup:
+    """requires_grad_(False) for the generator's step is never undone."""
+    return _adversaries(False, True)

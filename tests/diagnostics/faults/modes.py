@@ -161,3 +161,20 @@ def teacher_outside_of_the_model() -> Setup:
         return F.mse_loss(model(x), wanted)
 
     return model, lambda: run_steps([lambda i=i: objective(i) for i in range(10)], optimizer)  # type: ignore[misc]
+
+
+@fault("evaluated-in-train-mode", "")
+def evaluation_with_gradients() -> Setup:
+    """Neither eval() nor no_grad()."""
+    model = with_dropout()
+    optimizer, batches = adamw(model), classify(model)
+
+    def run() -> None:
+        for _ in range(3):
+            run_steps((batches(i) for i in range(4)), optimizer)
+            total = 0.0
+            for number in range(4):
+                loss = batches(100 + number)()
+                total += loss.item()
+
+    return model, run

@@ -249,7 +249,7 @@ def rmsprop_with_eps_of_ten() -> Setup:
     return _loop(model, torch.optim.RMSprop(model.parameters(), lr=1e-3, eps=10.0))
 
 
-@fault("updates-lost-to-rounding", "")
+@fault("updates-lost-to-rounding", "", ["update-too-small"])
 def bfloat16_weights_at_1e_minus_6() -> Setup:
     model: Any = mlp(16, 64, 4).bfloat16()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6)
@@ -288,3 +288,38 @@ def gan_betas_in_the_wrong_order() -> Setup:
     model: Any = convnet()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.999, 0.5))
     return _loop(model, optimizer, batch=classify(model, images))
+
+
+@fault("clipping-always", "")
+def clipped_by_value() -> Setup:
+    model: Any = mlp(16, 64, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def run() -> None:
+        for number in range(STEPS):
+            optimizer.zero_grad()
+            classify(model)(number)().backward()
+            nn.utils.clip_grad_value_(model.parameters(), 1e-5)
+            optimizer.step()
+
+    return model, run
+
+
+@fault("update-too-small", "")
+def sgd_at_1e_minus_6() -> Setup:
+    model: Any = mlp(16, 64, 4)
+    return _loop(model, torch.optim.SGD(model.parameters(), lr=1e-6))
+
+
+@fault("weights-unchanged", "")
+def only_the_schedule_steps() -> Setup:
+    model: Any = mlp(16, 64, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=100)
+
+    def run() -> None:
+        for number in range(STEPS):
+            classify(model)(number)().backward()
+            scheduler.step()
+
+    return model, run

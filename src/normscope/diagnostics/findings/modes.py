@@ -47,7 +47,7 @@ def check_modes(view: RecordView) -> Iterator[Finding]:
     for passes in view.record.modes:
         if passes.is_outermost and passes.eval_steps >= MIN_EVAL_STEPS:
             yield _trained_in_eval(passes)
-        if _is_evaluation(passes):
+        if _is_evaluation(passes) and view.record.loop.backward_passes:
             evidence = {"passes": passes.unused_in_train, "called at": passes.source}
             yield EVALUATED_IN_TRAIN.found_in(passes.module, evidence, depends=_depends(passes))
         if _is_teacher(passes):

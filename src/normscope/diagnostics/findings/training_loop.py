@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from itertools import pairwise
 
 from normscope.diagnostics.findings.finding import Finding, FindingKind, RecordView, check
 from normscope.diagnostics.module_names import module_ref
@@ -84,6 +85,17 @@ why: Each gradient is divided by {divisor} or more. {effect}
 fix: set max_norm to about the usual norm of the gradients, often 1.0; {scaler}if the gradients are too large, look for
 a summed loss
 """)
+CLIPPED_VALUES = FindingKind("""
+clipping-always: nearly all gradients have a size of exactly {limit}: they are clipped by value
+why: Only their signs are left, and the steps are far smaller than the learning rate suggests.
+fix: raise clip_value of clip_grad_value_, or clip the norm instead: clip_grad_norm_(parameters, 1.0)
+""")
+IN_TWO_OPTIMIZERS = FindingKind("""
+in-two-optimizers: the parameters of {shared} are also in the optimizer of {module}
+why: Both optimizers step, each after backward passes of its own, so the loss of {module} also trains {shared}. As
+adversaries, both then lower the loss of one of them.
+fix: give each optimizer the parameters of its own model: torch.optim.Adam({shared_code}.parameters())
+""")
 WRONG_DETACH = FindingKind("""
 wrong-detach: {mixed} of {steps} steps of {module} also used gradients of the loss of {other}
 why: The backward pass for {other} went through {module} and left gradients there, which its own step adds to those of
@@ -92,9 +104,11 @@ fix: detach the output of {module} where only {other} is trained: loss({other_co
 zero_grad() right before each backward pass
 """)
 NO_GRADIENT_PAIR = FindingKind("""
-wrong-detach: none of {steps} steps of {module} had a gradient, although {other} is trained
-why: The loss of {module} does not reach it: its output is detached, or computed under torch.no_grad().
-fix: detach the output of {module} only in the loss of {other}; the loss that trains {module} needs it with its graph
+wrong-detach: {empty} of {steps} steps of {module} had no gradient, although {other} is trained
+why: The loss of {module} does not reach it: its output is detached, or computed under torch.no_grad(), or its
+parameters do not require gradients any more.
+fix: detach the output of {module} only in the loss of {other}; the loss that trains {module} needs it with its graph; after requires_grad_(False),
+call requires_grad_(True) again
 """)
 MIXED_LEFTOVER = FindingKind("""
 missing-zero-grad: {mixed} of {steps} steps of {module} also used gradients that the loss of {other} had left
@@ -105,6 +119,9 @@ fix: call zero_grad() of the optimizer of {module} right before its own backward
 
 MIN_STEPS = 3
 """Steps that must agree. A first step at a learning rate of 0, as warmups have, or one without gradients is common."""
+
+MOSTLY = 0.75
+"""Fraction of the steps of one of several optimizers that have no gradient: the first ones may have had one."""
 
 MIN_BACKWARD = 4
 """Backward passes without any step. Fewer may be somebody who looks at gradients and resets them."""
@@ -124,14 +141,16 @@ TINY_LR = 0.01
 TINY_STEPS, TINY_FRACTION = 5, 0.25
 """So many steps at such a rate, and this fraction of all recorded ones, are more than the end of a schedule."""
 
-HALF_LIFE = 15.0
-"""Steps in which an exponential schedule may halve the learning rate. All later steps together then amount to 22 steps
-at the full rate: no training is that short, except on the same full batch again and again."""
+HALF_LIFE, MIN_DROPS = 8.0, 3
+FAST_HALF_LIFE, MIN_FAST_DROPS = 3.1, 2
+"""Steps in which an exponential schedule may halve the learning rate, and the drops seen. At 8, all later steps
+together amount to 12 steps at the full rate: no training is that short, except on the same full batch again and again.
+Two drops by 10 are common in a training; a third one, or one in each 10 steps, is not."""
 
 MIN_FALL = 10.0
 """Less of a fall in the recorded steps says little about the schedule."""
 
-GEOMETRIC = ("StepLR", "MultiStepLR", "ExponentialLR", "MultiplicativeLR")
+GEOMETRIC = ("StepLR", "ExponentialLR", "MultiplicativeLR")
 
 PER_BATCH = 0.8
 """Steps of a scheduler per step of its optimizer from which on it is stepped for each batch."""
@@ -170,7 +189,8 @@ def _has_changed(view: RecordView) -> bool:
 
 def _never_stepped(view: RecordView, optimizer: OptimizerRecord) -> Finding | None:
     loop = view.record.loop
-    if optimizer.steps or not optimizer.discarded or view.record.interrupted or optimizer.is_frozen:
+    is_expected = optimizer.discarded or optimizer.scheduled >= MIN_STEPS
+    if optimizer.steps or not is_expected or view.record.interrupted or optimizer.is_frozen:
         return None
     others = any(other.steps for other in loop.optimizers)
     if others and optimizer.discarded < MIN_RESETS + MIN_BACKWARD:
@@ -192,11 +212,14 @@ def _empty_steps(view: RecordView, optimizer: OptimizerRecord) -> Finding | None
     evidence: dict[str, float] = {"steps": steps}
     if optimizer.zeroed == steps:
         return ZEROED.found_in(optimizer.module, evidence, optimizer=optimizer.kind)
-    if optimizer.without_gradient == steps:
+    if optimizer.without_gradient >= max(MIN_STEPS, MOSTLY * steps):
         others = [o for o in view.record.loop.optimizers if o is not optimizer and o.without_gradient < o.steps]
         if others and optimizer.module:
             other = module_ref(others[0].module)
+            evidence["empty"] = optimizer.without_gradient
             return NO_GRADIENT_PAIR.found_in(optimizer.module, evidence, other=other)
+        if optimizer.without_gradient < steps:
+            return None
         backward = view.record.loop.backward_passes
         if backward >= steps and not view.gradients:
             evidence["backward passes"] = backward
@@ -249,7 +272,9 @@ def _falls(is_full_batch: bool, optimizer: OptimizerRecord, schedules: list[Sche
     steady = any(s.kind in GEOMETRIC and _is_per_batch(s, optimizer) for s in schedules)
     if not steady or is_full_batch or after[-1] * MIN_FALL > after[0]:
         return False
-    return after[-1] == 0 or len(after) * math.log(2) / math.log(after[0] / after[-1]) <= HALF_LIFE
+    drops = sum(later < earlier for earlier, later in pairwise(after))
+    half_life = len(after) * math.log(2) / math.log(after[0] / after[-1]) if after[-1] > 0 else 0.0
+    return (drops >= MIN_DROPS and half_life <= HALF_LIFE) or (drops >= MIN_FAST_DROPS and half_life <= FAST_HALF_LIFE)
 
 
 @check("structural")
@@ -277,6 +302,18 @@ def check_clipping(view: RecordView) -> Iterator[Finding]:
             effect=effect,
             scaler=scaler,
         )
+
+
+@check("structural")
+def check_values(view: RecordView) -> Iterator[Finding]:
+    for optimizer in view.record.loop.optimizers:
+        if optimizer.clipped is not None and optimizer.steps >= MIN_CLIPPED and optimizer.clipped < SMALL_LIMIT:
+            yield CLIPPED_VALUES.found_in(optimizer.module, {"limit": optimizer.clipped, "steps": optimizer.steps})
+        if optimizer.shared_with is not None and optimizer.steps >= MIN_STEPS:
+            shared = optimizer.shared_with
+            evidence = {"steps": optimizer.steps}
+            code = shared or "model"
+            yield IN_TWO_OPTIMIZERS.found_in(optimizer.module, evidence, shared=module_ref(shared), shared_code=code)
 
 
 @check("structural")

@@ -14,6 +14,10 @@ class OptimizerRecord:
         is_frozen: whether none of them is trainable.
         is_torch: whether its class comes from torch.
         steps: number of steps.
+        scheduled: number of steps of its schedulers.
+        shared_with: the module of another optimizer, all of whose parameters this one steps too, after backward passes
+            of its own; None without one.
+        clipped: size of nearly all gradient elements, if they have the same, as after clipping by value; else None.
         discarded: how often gradients were reset that no step had used.
         without_gradient: steps at which all its parameters had no gradient, or one of zero.
         zeroed: those of them for which a backward pass had given it nonzero gradients.
@@ -41,6 +45,9 @@ class OptimizerRecord:
     is_frozen: bool = False
     is_torch: bool = True
     steps: int = 0
+    scheduled: int = 0
+    shared_with: str | None = None
+    clipped: float | None = None
     discarded: int = 0
     without_gradient: int = 0
     zeroed: int = 0

@@ -2,7 +2,7 @@
 
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ from normscope.diagnostics.watchers.watcher import Watched, Watcher
 from normscope.tracing.function_kinds import DROPOUTS
 from normscope.tracing.nested_tensors import tensors_in
 from normscope.tracing.sharded import local_part
-from normscope.tracing.tracer import FunctionCall, Hook
+from normscope.tracing.tracer import FunctionCall, Hook, noop
 
 _MAX_OUTSIDE = 32
 """Modules outside of the model that are watched."""
@@ -30,6 +30,9 @@ _SAMPLE = 64
 """Elements of a weight that show whether it moves."""
 
 _MAX_WEIGHTS = 4
+
+_MAX_PENDING = 256
+"""Passes since the last backward pass that are followed."""
 
 
 @dataclass
@@ -58,6 +61,8 @@ class _Unit:
     repeats_input: bool = False
     is_trained: bool = False
     last_input: Any = None
+    pending: list[tuple[Any, str | None]] = field(default_factory=list)
+    """Hooks on the outputs of passes in training mode since the last backward pass, and the lines of these passes."""
     source: str | None = None
 
     def next_interval(self) -> None:
@@ -99,7 +104,19 @@ class ModeWatcher(Watcher):
         self._take_pass(unit, args, kwargs)
 
     def exit_module(self, frame: CallFrame, output: Any) -> None:
-        self._grad_modes.pop(id(frame), None)
+        with_grad = self._grad_modes.pop(id(frame), None)
+        unit = self._units.get(frame.module) if with_grad else None
+        if unit is not None and unit.is_outermost and output is not None and _is_active(unit):
+            self._watch_output(unit, output)
+
+    def _watch_output(self, unit: _Unit, output: Any) -> None:
+        tensor = next((t for t in tensors_in(output) if is_measurable(t) and t.requires_grad and not t.is_leaf), None)
+        if tensor is not None and len(unit.pending) < _MAX_PENDING:
+            unit.pending.append((tensor.register_hook(Hook(noop)), source_line()))
+
+    def before_backward(self, roots: Sequence[Tensor]) -> None:
+        for unit in self._units.values():
+            _take_dropped(unit)
 
     def _enter_outside(self, module: nn.Module, args: Any) -> None:
         """A module is called, perhaps one that is not part of the model."""
@@ -138,7 +155,7 @@ class ModeWatcher(Watcher):
     def _take_pass(self, unit: _Unit, args: Any, kwargs: Any) -> None:
         if not unit.depends:
             return
-        is_active = unit.module.training and any(inner.training for inner in unit.depends.values())
+        is_active = _is_active(unit)
         unit.active += is_active
         if not torch.is_grad_enabled():
             if is_active and not any(map(_is_estimating, unit.depends.values())):
@@ -201,12 +218,27 @@ class ModeWatcher(Watcher):
     def finish(self) -> dict[str, Any]:
         passes = []
         for unit in self._units.values():
+            _take_dropped(unit)
             if unit.unused:
                 unit.next_interval()
             if unit.depends:
                 passes.append(_record(unit))
         self._units.clear()
         return {"modes": tuple(passes), "eval_dropouts": tuple(self._dropouts.values())}
+
+
+def _is_active(unit: _Unit) -> bool:
+    return unit.module.training and any(inner.training for inner in unit.depends.values())
+
+
+def _take_dropped(unit: _Unit) -> None:
+    """Count passes with gradients whose graph is gone, although there was no backward pass: nothing learns from them."""
+    for handle, line in unit.pending:
+        if handle.hooks_dict_ref() is None:
+            unit.unused += 1
+            unit.source = unit.source or line
+        handle.remove()
+    unit.pending.clear()
 
 
 def _record(unit: _Unit) -> PassesRecord:

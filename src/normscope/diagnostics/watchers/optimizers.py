@@ -33,6 +33,9 @@ _SAMPLE = 256
 _MAX_STEPS = 1000
 """Learning rates that are kept for an optimizer."""
 
+_MIN_CLIPPED, _CLIPPED = 32, 0.9
+"""Elements, and the fraction of them that have the same size after clipping each."""
+
 _MEAN_SQUARES = ("exp_avg_sq", "square_avg", "sum")
 """Names of the averages of squared gradients in the states of torch's optimizers."""
 
@@ -58,7 +61,10 @@ class _Seen:
     matrices: list[TrackedParameter] = field(default_factory=list)
     groups: dict[int, dict[str, Any]] = field(default_factory=dict)
     module: str = ""
+    is_frozen: bool = True
     size: int = -1
+    scheduled: int = 0
+    is_nested: bool = False
     steps: int = 0
     discarded: int = 0
     without_gradient: int = 0
@@ -83,6 +89,7 @@ class _Seen:
     decay_share: float | None = None
     eps_share: float | None = None
     moved: float | None = None
+    clipped: float | None = None
 
     def received(self) -> int:
         return sum(tracked.gradients for tracked in self.tracked)
@@ -100,6 +107,7 @@ class OptimizerWatcher(Watcher):
         self._clipping: dict[tuple[float, str | None], list[float]] = {}
         self._backward = self._scaler_updates = self._discarded = self._received = 0
         self._loss = self._maximized = ""
+        self._running: list[Optimizer] = []
         self._last_input: Any = None
         self._passes = self._same_inputs = 0
 
@@ -115,6 +123,7 @@ class OptimizerWatcher(Watcher):
             seen = self._seen.setdefault(id(optimizer), _Seen(optimizer))
             seen.size, seen.tracked = len(parameters), tracked
             seen.module = self._module_of(tracked)
+            seen.is_frozen = not any(t.parameter.requires_grad for t in tracked)
             matrices = [t for t in tracked if t.parameter.dim() >= 2]
             seen.matrices = matrices[:: max(1, -(-len(matrices) // _MATRICES))]
             seen.groups = {id(p): group for group in optimizer.param_groups for p in group["params"]}
@@ -183,12 +192,17 @@ class OptimizerWatcher(Watcher):
         counts = self._schedules.setdefault(id(scheduler), (scheduler, [0, source_line()]))[1]
         counts[0] += 1
         if isinstance(getattr(scheduler, "optimizer", None), Optimizer):
-            self._of(scheduler.optimizer)
+            known = self._of(scheduler.optimizer)
+            if known is not None:
+                known.scheduled += 1
 
     def before_step(self, optimizer: Optimizer) -> None:
+        self._running.append(optimizer)
         seen = self._of(optimizer)
         if seen is None:
             return
+        seen.is_nested = seen.is_nested or len(self._running) > 1
+        seen.is_frozen = seen.is_frozen and not any(t.parameter.requires_grad for t in seen.tracked)
         if optimizer.param_groups[0].get("maximize") and self._loss:
             self._maximized = self._loss
         received = seen.received()
@@ -208,6 +222,8 @@ class OptimizerWatcher(Watcher):
             seen.before = [tracked.before for tracked in seen.matrices]
 
     def after_step(self, optimizer: Optimizer) -> None:
+        while self._running and self._running.pop() is not optimizer:
+            pass  # steps that ended with an error
         seen = self._of(optimizer)
         if seen is None:
             return
@@ -230,6 +246,7 @@ class OptimizerWatcher(Watcher):
         decay: list[float] = []
         eps: list[float] = []
         moved: list[float] = []
+        largest: set[float] = set()
         for tracked, before in zip(seen.matrices, seen.before, strict=True):
             parameter = tracked.parameter
             group = seen.groups[id(parameter)]
@@ -242,10 +259,13 @@ class OptimizerWatcher(Watcher):
                 continue
             if parameter.dtype in (torch.float16, torch.bfloat16):
                 moved.append(float(((old != new) & (slope != 0)).sum() / (slope != 0).sum()))
+            largest.add(_value_limit(slope))
             decay += _decay_share(seen.optimizer, group, old, new, slope)
             eps += _eps_share(seen.optimizer.state.get(parameter, {}), group, len(before))
         if decay:
             seen.decay_share = max(seen.decay_share or 0.0, median(decay))
+        is_clipped = len(largest) == 1 and largest != {0.0}
+        seen.clipped = largest.pop() if is_clipped and (seen.clipped or seen.steps == 1) else None
         if eps:
             seen.eps_share = median(eps)
         if moved:
@@ -280,7 +300,10 @@ class OptimizerWatcher(Watcher):
             kind=type(optimizer).__name__,
             module=seen.module,
             parameters=len(seen.tracked),
-            is_frozen=not any(t.parameter.requires_grad for t in seen.tracked),
+            is_frozen=seen.is_frozen,
+            scheduled=seen.scheduled,
+            shared_with=self._shared_with(seen),
+            clipped=seen.clipped,
             is_torch=type(optimizer).__module__.startswith("torch."),
             steps=seen.steps,
             discarded=seen.discarded,
@@ -305,6 +328,17 @@ class OptimizerWatcher(Watcher):
             eps_share=seen.eps_share,
             moved=seen.moved,
         )
+
+    def _shared_with(self, seen: _Seen) -> str | None:
+        """The module of an optimizer whose parameters this one also steps, beside others, on other backward passes."""
+        own = {id(t) for t in seen.tracked}
+        for other in self._seen.values():
+            theirs = {id(t) for t in other.tracked}
+            if theirs < own and other.steps and seen.steps and not (seen.is_nested or other.is_nested):
+                used, their_used = set().union(*seen.used), set().union(*other.used)
+                if used - their_used and their_used - used:
+                    return other.module
+        return None
 
     def _mixed(self, seen: _Seen) -> tuple[int, _Seen | None]:
         """Steps with gradients of a backward pass that another optimizer used, beside a later one of its own."""
@@ -384,6 +418,13 @@ def _eps_share(state: dict[str, Any], group: dict[str, Any], count: int) -> Iter
         squares = squares / (1 - float(group["betas"][1]) ** max(1.0, float(state["step"])))
     if squares.numel():
         yield eps / float(squares.median().sqrt())
+
+
+def _value_limit(gradient: Tensor) -> float:
+    """The size that nearly all elements have, as after clip_grad_value_; 0 if they differ."""
+    sizes = gradient[gradient != 0].abs()
+    limit = sizes.max()
+    return float(limit) if len(sizes) >= _MIN_CLIPPED and float((sizes == limit).double().mean()) >= _CLIPPED else 0.0
 
 
 def _schedule(scheduler: Any, steps: int, line: str | None, order: dict[int, int]) -> ScheduleRecord:
