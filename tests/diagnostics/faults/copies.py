@@ -215,3 +215,14 @@ def optimizer_of_the_head_and_of_everything() -> Setup:
 def critic_frozen_for_good() -> Setup:
     """requires_grad_(False) for the generator's step is never undone."""
     return _adversaries(False, True)
+
+
+@fault("target-network-trained", "teacher")
+def teacher_of_another_size_in_the_optimizer() -> Setup:
+    model: Any = nn.ModuleDict({"student": mlp(16, 8, 4), "teacher": mlp(16, 64, 4)})
+
+    def objective(number: int) -> Tensor:
+        x = points(number)[0]
+        return F.mse_loss(model["student"](x), model["teacher"](x))
+
+    return _loop(model, objective, lambda: None, model.parameters())

@@ -306,9 +306,9 @@ def clipped_by_value() -> Setup:
 
 
 @fault("update-too-small", "")
-def sgd_at_1e_minus_6() -> Setup:
+def sgd_at_1e_minus_7() -> Setup:
     model: Any = mlp(16, 64, 4)
-    return _loop(model, torch.optim.SGD(model.parameters(), lr=1e-6))
+    return _loop(model, torch.optim.SGD(model.parameters(), lr=1e-7))
 
 
 @fault("weights-unchanged", "")

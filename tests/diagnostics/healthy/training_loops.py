@@ -418,3 +418,35 @@ def gradients_looked_at(seed: int) -> Setup:
             yield from (p.grad.square().sum() for p in model.parameters())
 
     return model, lambda: [None for _ in squares()] and None
+
+
+@healthy((0, 1))
+def unfrozen_in_the_middle(seed: int) -> Setup:
+    """The first layer is frozen for the first steps."""
+    model: Any = mlp(16, 64, 4)
+    model[0].requires_grad_(False)
+    optimizer = adamw(model)
+
+    def run() -> None:
+        for number in range(STEPS):
+            if number == STEPS // 2:
+                model[0].requires_grad_(True)
+            run_steps([classify(model)(seed + number)], optimizer)
+
+    return model, run
+
+
+@healthy((0, 1))
+def self_conditioning(seed: int) -> Setup:
+    """Every second step, by chance, begins with a pass without gradients whose output is an input of the next."""
+    model = with_dropout()
+    optimizer = adamw(model)
+
+    def objective(number: int) -> Tensor:
+        x, labels = points(number)
+        if torch.rand(()) < 0.5:
+            with torch.no_grad():
+                x = x + 0.1 * model(x).mean()
+        return F.cross_entropy(model(x), labels)
+
+    return model, lambda: run_steps([lambda i=i: objective(i) for i in range(30)], optimizer)  # type: ignore[misc]

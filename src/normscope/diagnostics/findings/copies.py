@@ -4,13 +4,18 @@ import re
 from collections.abc import Iterator
 
 from normscope.diagnostics.findings.finding import Finding, FindingKind, RecordView, check
-from normscope.diagnostics.module_names import module_ref
+from normscope.diagnostics.module_names import is_inside, module_ref
 from normscope.diagnostics.stats.loop import CopyRecord
 
 TRAINED_COPY = FindingKind("""
 target-network-trained: {module}, a copy of {original}, gets gradients{steps}
 why: It should follow {original} slowly, or stay as it is. With gradients, the loss is lowered by moving the targets
 instead of the predictions.
+fix: compute its output under torch.no_grad(), call requires_grad_(False) on it, and keep it out of the optimizer
+""")
+TRAINED_TEACHER = FindingKind("""
+target-network-trained: {module} is trained together with {student}
+why: It gets gradients, and an optimizer steps it, so it learns to agree with its student instead of teaching it.
 fix: compute its output under torch.no_grad(), call requires_grad_(False) on it, and keep it out of the optimizer
 """)
 TRAINED_TARGET = FindingKind("""
@@ -49,8 +54,8 @@ MAY_BE_EQUAL = re.compile(r"old|ref|frozen", re.IGNORECASE)
 TOWERS = re.compile(r"source|src|query|context|anchor", re.IGNORECASE)
 """Names of the other side of two trained networks, as in translation or retrieval: `target` is no copy there."""
 
-MIN_STEPS = 10
-"""Steps without a change of a copy that is updated at each."""
+MIN_STEPS = 12
+"""Steps without a change of a copy that is updated at each, or, as some libraries do, at each tenth."""
 
 MIN_LATE_STEPS = 500
 """The same for target networks that nothing writes to."""
@@ -69,6 +74,20 @@ def check_copies(view: RecordView) -> Iterator[Finding]:
             if bootstrap.calls >= MIN_UPDATES:
                 evidence = {"calls": bootstrap.calls, "called at": bootstrap.source}
                 yield TRAINED_TARGET.found_in("", evidence, function=bootstrap.function)
+
+
+@check("structural")
+def check_teachers(view: RecordView) -> Iterator[Finding]:
+    """Find teachers, of another size than their students, that are trained."""
+    copies = {copied.module for copied in view.record.copies}
+    for name, module in view.modules.items():
+        own = name.rpartition(".")[2]
+        student = next((n for n in view.modules if n == name[: len(name) - len(own)] + "student"), None)
+        if own != "teacher" or name in copies or student is None or module.training is None:
+            continue
+        inside = [p for m, p in view.parameters if is_inside(m.name, name)]
+        if any(p.has_nonzero_gradient and p.in_optimizer and p.update_rms for p in inside):
+            yield TRAINED_TEACHER.found_in(module, {}, student=module_ref(student))
 
 
 def _of(copied: CopyRecord) -> Iterator[Finding]:

@@ -44,7 +44,7 @@ def check_missing_gradients(view: RecordView) -> Iterator[Finding]:
     detached, zero = [], []
     for module in view.ran:
         own = [p for p in module.parameters if p.requires_grad and p.alias_of is None]
-        if own and all(parameter.gradient is None for parameter in own):
+        if own and all(parameter.gradient is None and not parameter.has_changed for parameter in own):
             detached.append(module)
         elif any(_has_zero_gradient(parameter) for parameter in own):
             zero.append(module)

@@ -34,9 +34,10 @@ MIN_EVAL_STEPS = 3
 MIN_PASSES = 2
 """Passes without gradients: a single one may initialize something from data."""
 
-MAX_WITH_PASSES = 0.5
+MAX_WITH_PASSES, MAX_WITH_SINGLE_PASSES = 0.5, 0.25
 """Fraction of the times between two steps in which there were such passes. If they are part of each step, as for
-pseudo labels, self-conditioning or a generator's samples, they belong to the training."""
+pseudo labels, self-conditioning or a generator's samples, they belong to the training; single
+passes may also come in every second step, by chance."""
 
 MIN_STEPS = 8
 """Steps of others during which a model neither moved nor got a gradient. A generator may wait for five."""
@@ -72,7 +73,8 @@ def _depends(passes: PassesRecord) -> str:
 
 def _is_evaluation(passes: PassesRecord) -> bool:
     is_series = passes.unused_in_train >= MIN_PASSES and not passes.repeats_input
-    is_rare = passes.with_unused <= MAX_WITH_PASSES * passes.intervals
+    limit = MAX_WITH_PASSES if passes.unused_in_train > passes.with_unused else MAX_WITH_SINGLE_PASSES
+    is_rare = passes.with_unused <= limit * passes.intervals
     return passes.is_outermost and is_series and is_rare and passes.train_steps >= MIN_PASSES
 
 

@@ -59,7 +59,7 @@ WARMING_UP = 0.1
 """Below this fraction of the schedule's peak learning rate, small steps are intended."""
 
 MAX_MOMENTUM, MAX_LR = 0.99, 4.0
-"""Momentum, and learning rate over 1 - momentum. The largest in use are 0.1 / (1 - 0.9) = 1 to 2, also with 0.99."""
+"""Momentum, and learning rate over 1 - momentum. The largest in use are 0.1 / (1 - 0.9) = 1 and 0.01 / (1 - 0.99)."""
 
 
 @check("numeric")
@@ -116,7 +116,7 @@ def _lost(view: RecordView, optimizer: OptimizerRecord) -> Iterator[Finding]:
 
 def _momentum(view: RecordView, optimizer: OptimizerRecord) -> Iterator[Finding]:
     momentum, lr = optimizer.momentum, max(optimizer.lr)
-    if momentum is None or momentum <= MAX_MOMENTUM:
+    if momentum is None or momentum < MAX_MOMENTUM:
         return
     effective = lr / (1 - momentum) if momentum < 1 else float("inf")
     if effective > MAX_LR:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from statistics import median_high
 
 from normscope.diagnostics.findings.finding import Finding, FindingKind, RecordView, check
-from normscope.diagnostics.module_names import common_parent, join_names
+from normscope.diagnostics.module_names import common_parent, join_names, parent_name
 from normscope.diagnostics.record import ModuleRecord, ParameterRecord
 
 UPDATE_TOO_LARGE = FindingKind("""
@@ -59,9 +59,9 @@ MIN_TABLE_CHANGE = 0.01
 ROUNDING = 2.0**-24
 """Half a float32 ulp: a smaller step is lost in the addition, or nearly so."""
 
-SLOW, TINY_LR = 1e-6, 1e-5
-"""Median update ratio, and learning rate, that are both too small. Fine-tuning at 1e-6 with Adam changes weights with an
-rms of 0.02 by 5e-5; at the end of a training, small gradients at a usual rate are no fault."""
+SLOW, TINY_LR = 2e-6, 1e-5
+"""Median update ratio, and learning rate, that are both too small. Fine-tuning at 1e-6 with Adam changes weights of rms
+0.02 by 5e-5; at the end of a training, small gradients at a usual rate are no fault."""
 
 LAGGING = 1e-4
 """Relative to the median of all matrices: how much more slowly one of them learns."""
@@ -180,5 +180,8 @@ def check_warmup(view: RecordView) -> Iterator[Finding]:
         full = step.peak_lr is None or step.lr >= WARMED_UP * step.peak_lr
         if adaptive and full and step.lr >= MIN_LR and step.number is not None and step.number <= EARLY:
             evidence = {"post-norm additions": len(post), "lr": step.lr, "step": step.number}
-            yield MISSING_WARMUP.found_in(common_parent(post), evidence, optimizer=step.optimizer)
+            place = common_parent(post)
+            while place and (place not in view.modules or view.modules[place].order is None):  # a ModuleList
+                place = parent_name(place)
+            yield MISSING_WARMUP.found_in(place, evidence, optimizer=step.optimizer)
             return

@@ -15,7 +15,7 @@ fix: call optimizer.step() after loss.backward() (with parentheses); with gradie
 condition for a step is ever met, and step at the end of each epoch too
 """)
 ZEROED = FindingKind("""
-weights-unchanged: none of {steps} steps of {optimizer} had a gradient: they were reset after the backward pass
+weights-unchanged: {zeroed} of {steps} steps of {optimizer} had no gradient: it was reset after the backward pass
 why: The backward passes gave {module} gradients, but zero_grad() cleared them before step() could use them. Nothing is
 learned.
 fix: call optimizer.zero_grad() before loss.backward(), or after optimizer.step(), never in between
@@ -107,8 +107,8 @@ NO_GRADIENT_PAIR = FindingKind("""
 wrong-detach: {empty} of {steps} steps of {module} had no gradient, although {other} is trained
 why: The loss of {module} does not reach it: its output is detached, or computed under torch.no_grad(), or its
 parameters do not require gradients any more.
-fix: detach the output of {module} only in the loss of {other}; the loss that trains {module} needs it with its graph; after requires_grad_(False),
-call requires_grad_(True) again
+fix: detach the output of {module} only in the loss of {other}; the loss that trains {module} needs it with its graph;
+after requires_grad_(False), call requires_grad_(True) again
 """)
 MIXED_LEFTOVER = FindingKind("""
 missing-zero-grad: {mixed} of {steps} steps of {module} also used gradients that the loss of {other} had left
@@ -209,9 +209,10 @@ def _empty_steps(view: RecordView, optimizer: OptimizerRecord) -> Finding | None
     steps = optimizer.steps
     if steps < MIN_STEPS or optimizer.is_frozen:
         return None
-    evidence: dict[str, float] = {"steps": steps}
-    if optimizer.zeroed == steps:
+    evidence: dict[str, float] = {"steps": steps, "zeroed": optimizer.zeroed}
+    if optimizer.zeroed >= max(MIN_STEPS, MOSTLY * steps):
         return ZEROED.found_in(optimizer.module, evidence, optimizer=optimizer.kind)
+    del evidence["zeroed"]
     if optimizer.without_gradient >= max(MIN_STEPS, MOSTLY * steps):
         others = [o for o in view.record.loop.optimizers if o is not optimizer and o.without_gradient < o.steps]
         if others and optimizer.module:

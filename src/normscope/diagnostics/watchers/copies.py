@@ -21,7 +21,7 @@ from normscope.tracing.tracer import FunctionCall
 
 COPY_NAME = re.compile(
     r"(^|[._])(target|tgt|ema|teacher|momentum|avg|averaged?|shadow|swa|slow|frozen|old|ref|reference)(?=$|[._\d]|net)"
-    r"|_k$|^key_encoder$|(target|teacher|momentum|shadow|reference)(net|network|encoder|model|critic|actor|q)",
+    r"|(encoder|backbone|net|network|model|branch)_k$|^key_encoder$|(target|teacher|momentum|shadow|reference)(net|network|encoder|model|critic|actor|q)",
     re.IGNORECASE,
 )
 """Names of modules that are copies of others, by convention."""
@@ -99,7 +99,9 @@ class CopyWatcher(Watcher):
         )
         pair.before, pair.versions = [_sample(a) for a, _ in weights], [a._version for a, _ in weights]
         pair.after_step = [_sample(b) for _, b in weights]
-        pair.was_equal = _all_equal(pair.before, pair.after_step)
+        pair.was_equal = _all_equal(pair.before, pair.after_step) and any(
+            x.numel() > 1 and x.std() > 0 for x in pair.before
+        )
         self._pairs.append(pair)
         self._touched.update(dict.fromkeys(pair.copies, pair))
 

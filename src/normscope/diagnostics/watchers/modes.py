@@ -228,11 +228,11 @@ class ModeWatcher(Watcher):
 
 
 def _is_active(unit: _Unit) -> bool:
-    return unit.module.training and any(inner.training for inner in unit.depends.values())
+    return bool(unit.module.training) and any(inner.training for inner in unit.depends.values())
 
 
 def _take_dropped(unit: _Unit) -> None:
-    """Count passes with gradients whose graph is gone, although there was no backward pass: nothing learns from them."""
+    """Count passes with gradients whose graph is gone, although there was no backward pass."""
     for handle, line in unit.pending:
         if handle.hooks_dict_ref() is None:
             unit.unused += 1
@@ -276,7 +276,7 @@ def _depends_on_mode(module: nn.Module) -> bool:
     if isinstance(module, _DropoutNd):
         return bool(module.p > 0)
     if isinstance(module, nn.MultiheadAttention):
-        return module.dropout > 0
+        return bool(module.dropout > 0)
     if isinstance(module, nn.RNNBase):
         return module.dropout > 0 and module.num_layers > 1
     if isinstance(module, nn.modules.batchnorm._BatchNorm):
