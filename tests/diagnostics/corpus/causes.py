@@ -43,6 +43,7 @@ CAUSES: dict[str, set[str]] = {
     },
     "learning rate is too small": {"update-too-small", "weights-unchanged"},
     "betas are swapped": {"betas-swapped"},
+    "optimizer is created in each step": {"optimizer-recreated"},
     "steps repeat a gradient": {"steps-repeated"},
     "no warmup": {"post-norm-without-warmup"},
     # the graph and the structure

@@ -177,9 +177,9 @@ def _adversaries(in_both: bool, frozen_for_good: bool) -> Setup:
         for number in range(10):
             opt_c.zero_grad()
             fake = generator(torch.randn(64, 4))
-            (
-                critic(fake if in_both else fake.detach()).mean() - critic(points(number)[0]).square().mean()
-            ).backward() if any(p.requires_grad for p in critic.parameters()) else None
+            loss = critic(fake if in_both else fake.detach()).mean() - critic(points(number)[0]).mean()
+            if loss.requires_grad:
+                loss.backward()
             opt_c.step()
             critic.requires_grad_(not frozen_for_good)
             opt_g.zero_grad()

@@ -323,3 +323,30 @@ def only_the_schedule_steps() -> Setup:
             scheduler.step()
 
     return model, run
+
+
+@fault("optimizer-recreated", "")
+def adam_created_in_each_step() -> Setup:
+    model: Any = mlp(16, 64, 4)
+
+    def run() -> None:
+        for number in range(STEPS):
+            optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+            optimizer.zero_grad()
+            classify(model)(number)().backward()
+            optimizer.step()
+
+    return model, run
+
+
+@fault("optimizer-recreated", "")
+def momentum_lost_in_each_step() -> Setup:
+    model: Any = convnet()
+
+    def train(number: int) -> None:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+        model.zero_grad()
+        classify(model, images)(number)().backward()
+        optimizer.step()
+
+    return model, lambda: [train(number) for number in range(STEPS)] and None

@@ -181,7 +181,7 @@ def check_warmup(view: RecordView) -> Iterator[Finding]:
         if adaptive and full and step.lr >= MIN_LR and step.number is not None and step.number <= EARLY:
             evidence = {"post-norm additions": len(post), "lr": step.lr, "step": step.number}
             place = common_parent(post)
-            while place and (place not in view.modules or view.modules[place].order is None):  # a ModuleList
+            if place in view.modules and view.modules[place].kind == "ModuleList":  # which is never called
                 place = parent_name(place)
             yield MISSING_WARMUP.found_in(place, evidence, optimizer=step.optimizer)
             return

@@ -61,6 +61,12 @@ why: There was no backward pass in between, so each gradient is applied more tha
 a multiple of the one that is set.
 fix: call optimizer.step() once per backward pass
 """)
+RECREATED = FindingKind("""
+optimizer-recreated: {optimizer} was created anew {recreated} times in {steps} steps
+why: A new optimizer has no momentum and no averages of squared gradients, so each of its steps is like the first one:
+Adam's change every weight by the full learning rate, whatever the size of its gradient.
+fix: create the optimizer once, before the loop
+""")
 FALLS = FindingKind("""
 schedule-too-fast: the learning rate falls from {highest lr} to {last lr} within {steps} steps
 why: {scheduler} Soon the steps are too small to change anything, so the model stops learning.
@@ -129,6 +135,9 @@ MIN_BACKWARD = 4
 MIN_RESETS = 8
 """The same where less is known: gradients that a module resets, or an optimizer that waits while others step, such as
 that of a generator, which makes every fifth step."""
+
+MAX_LIFE = 2
+"""Steps of each of several optimizers in a row. Meta-learning makes one for each task, which steps more often."""
 
 FLOAT16_MAX = 65504.0
 
@@ -303,6 +312,15 @@ def check_clipping(view: RecordView) -> Iterator[Finding]:
             effect=effect,
             scaler=scaler,
         )
+
+
+@check("structural")
+def check_recreated(view: RecordView) -> Iterator[Finding]:
+    for optimizer in view.record.loop.optimizers:
+        has_state = optimizer.is_adaptive or (optimizer.momentum or 0) > 0
+        if has_state and optimizer.recreated >= MIN_STEPS and optimizer.steps <= MAX_LIFE * optimizer.recreated:
+            evidence = {"recreated": optimizer.recreated, "steps": optimizer.steps}
+            yield RECREATED.found_in(optimizer.module, evidence, optimizer=optimizer.kind)
 
 
 @check("structural")

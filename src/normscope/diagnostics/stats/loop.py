@@ -9,11 +9,13 @@ class OptimizerRecord:
 
     Args:
         kind: class name.
-        module: the innermost module that contains all parameters of the model that it holds.
+        module: the outermost module with the parameters of the model that it holds and no others; if there is none, the
+            innermost with all of them.
         parameters: number of the model's parameters that it holds.
         is_frozen: whether none of them is trainable.
         is_torch: whether its class comes from torch.
         steps: number of steps.
+        recreated: how often it was replaced by a new one of the same kind with the same parameters.
         scheduled: number of steps of its schedulers.
         shared_with: the module of another optimizer, all of whose parameters this one steps too, after backward passes
             of its own; None without one.
@@ -45,6 +47,7 @@ class OptimizerRecord:
     is_frozen: bool = False
     is_torch: bool = True
     steps: int = 0
+    recreated: int = 0
     scheduled: int = 0
     shared_with: str | None = None
     clipped: float | None = None

@@ -37,16 +37,16 @@ _MAX_PENDING = 256
 
 @dataclass
 class _Unit:
-    """A module that the loop calls, and the passes since the last step of its parameters."""
+    """A module that the loop calls, and the passes since the last step of its parameters. It is not kept alive."""
 
-    module: nn.Module
+    kind: str
     name: str
     is_outside: bool
     is_outermost: bool
-    depends: dict[str, nn.Module]
+    depends: "weakref.WeakValueDictionary[str, nn.Module]"
     """Its modules that depend on the mode."""
     parameters: set[int]
-    weights: Sequence[Tensor]
+    weights: "Sequence[weakref.ref[Tensor]]"
     at_start: list[Tensor]
     with_train: int = 0
     with_eval: int = 0
@@ -80,7 +80,8 @@ class ModeWatcher(Watcher):
 
     def __init__(self, watched: Watched) -> None:
         super().__init__(watched)
-        self._units: dict[nn.Module, _Unit] = {}
+        self._units: weakref.WeakKeyDictionary[nn.Module, _Unit] = weakref.WeakKeyDictionary()
+        self._outside = 0
         self._inside: weakref.WeakSet[nn.Module] = weakref.WeakSet()
         self._grad_modes: dict[int, bool] = {}
         self._dropouts: dict[tuple[str, str], EvalDropout] = {}
@@ -101,12 +102,12 @@ class ModeWatcher(Watcher):
         unit = self._units.get(frame.module)
         if unit is None:
             unit = self._add(frame.module, frame.accumulator.name, is_outermost=not outer)
-        self._take_pass(unit, args, kwargs)
+        self._take_pass(unit, frame.module, args, kwargs)
 
     def exit_module(self, frame: CallFrame, output: Any) -> None:
         with_grad = self._grad_modes.pop(id(frame), None)
         unit = self._units.get(frame.module) if with_grad else None
-        if unit is not None and unit.is_outermost and output is not None and _is_active(unit):
+        if unit is not None and unit.is_outermost and output is not None and _is_active(unit, frame.module):
             self._watch_output(unit, output)
 
     def _watch_output(self, unit: _Unit, output: Any) -> None:
@@ -115,7 +116,7 @@ class ModeWatcher(Watcher):
             unit.pending.append((tensor.register_hook(Hook(noop)), source_line()))
 
     def before_backward(self, roots: Sequence[Tensor]) -> None:
-        for unit in self._units.values():
+        for unit in list(self._units.values()):
             _take_dropped(unit)
 
     def _enter_outside(self, module: nn.Module, args: Any) -> None:
@@ -129,40 +130,41 @@ class ModeWatcher(Watcher):
         if unit is None:
             self._inside.update(list(module.modules())[1:])
             is_wrapper = any(inner in self.watched.names for inner in module.modules())
-            if is_wrapper or len(self._units) >= _MAX_OUTSIDE or next(module.parameters(), None) is None:
+            if is_wrapper or self._outside >= _MAX_OUTSIDE or next(module.parameters(), None) is None:
                 self._inside.add(module)
                 return
+            self._outside += 1
             unit = self._add(module, "", is_outside=True)
-        self._take_pass(unit, args, {})
+        self._take_pass(unit, module, args, {})
 
     def _add(self, module: nn.Module, name: str, *, is_outside: bool = False, is_outermost: bool = True) -> _Unit:
-        depends = {join_names(name, own): inner for own, inner in module.named_modules() if _depends_on_mode(inner)}
+        modules = {join_names(name, own): inner for own, inner in module.named_modules() if _depends_on_mode(inner)}
         parameters = list(module.parameters())
         weights = [p for p in parameters if not is_lazy(p) and is_measurable(local_part(p)) and p.dim() >= 2]
         weights = weights[:: max(1, -(-len(weights) // _MAX_WEIGHTS))]
         self._units[module] = unit = _Unit(
-            module,
+            type(module).__name__,
             name,
             is_outside,
             is_outermost,
-            depends,
+            weakref.WeakValueDictionary(modules),
             {id(p) for p in parameters},
-            weights,
+            [weakref.ref(weight) for weight in weights],
             [_sample(weight) for weight in weights],
         )
         return unit
 
-    def _take_pass(self, unit: _Unit, args: Any, kwargs: Any) -> None:
+    def _take_pass(self, unit: _Unit, module: nn.Module, args: Any, kwargs: Any) -> None:
         if not unit.depends:
             return
-        is_active = _is_active(unit)
+        is_active = _is_active(unit, module)
         unit.active += is_active
         if not torch.is_grad_enabled():
             if is_active and not any(map(_is_estimating, unit.depends.values())):
                 self._take_unused(unit, args, kwargs)
         elif is_active:
             unit.with_train += 1
-        elif not any(inner.training for inner in unit.module.modules()):
+        elif not any(inner.training for inner in module.modules()):
             unit.with_eval += not all(_is_frozen(inner) for inner in unit.depends.values())
 
     def _take_unused(self, unit: _Unit, args: Any, kwargs: Any) -> None:
@@ -177,7 +179,7 @@ class ModeWatcher(Watcher):
     def before_step(self, optimizer: Optimizer) -> None:
         self._steps += 1
         held = set(map(id, parameters_of(optimizer)))
-        for unit in self._units.values():
+        for unit in list(self._units.values()):
             unit.steps += 1
             if held.isdisjoint(unit.parameters):
                 continue
@@ -199,7 +201,7 @@ class ModeWatcher(Watcher):
         module, name = frame.module, frame.accumulator.name
         unit = self._units.get(call.frames[0].module)
         if unit is not None and not _depends_on_mode(module):
-            self._add_functional(unit, module, name)
+            self._add_functional(unit, call.frames[0].module, module, name)
         if not is_training or module.training or call.frames[0].module.training:
             return
         known = self._dropouts.get((name, call.name))
@@ -209,26 +211,26 @@ class ModeWatcher(Watcher):
             known = EvalDropout(name, call.name, float(p), source_line(), is_explicit, 0)
         self._dropouts[name, call.name] = replace(known, calls=known.calls + 1)
 
-    def _add_functional(self, unit: _Unit, module: nn.Module, name: str) -> None:
+    def _add_functional(self, unit: _Unit, outermost: nn.Module, module: nn.Module, name: str) -> None:
         if name not in unit.depends:
             unit.depends[name] = module
-            if unit.module.training and not unit.with_train and torch.is_grad_enabled():
+            if outermost.training and not unit.with_train and torch.is_grad_enabled():
                 unit.with_train = 1  # of the pass that is running
 
     def finish(self) -> dict[str, Any]:
         passes = []
-        for unit in self._units.values():
+        for module, unit in list(self._units.items()):
             _take_dropped(unit)
             if unit.unused:
                 unit.next_interval()
             if unit.depends:
-                passes.append(_record(unit))
+                passes.append(_record(unit, module))
         self._units.clear()
         return {"modes": tuple(passes), "eval_dropouts": tuple(self._dropouts.values())}
 
 
-def _is_active(unit: _Unit) -> bool:
-    return bool(unit.module.training) and any(inner.training for inner in unit.depends.values())
+def _is_active(unit: _Unit, module: nn.Module) -> bool:
+    return bool(module.training) and any(inner.training for inner in unit.depends.values())
 
 
 def _take_dropped(unit: _Unit) -> None:
@@ -241,15 +243,13 @@ def _take_dropped(unit: _Unit) -> None:
     unit.pending.clear()
 
 
-def _record(unit: _Unit) -> PassesRecord:
-    parameters = list(unit.module.parameters())
-    got_gradient = any(p.grad is not None for p in parameters)
-    moved = any(
-        not torch.equal(_sample(weight), start) for weight, start in zip(unit.weights, unit.at_start, strict=True)
-    )
+def _record(unit: _Unit, module: nn.Module) -> PassesRecord:
+    got_gradient = any(parameter.grad is not None for parameter in module.parameters())
+    weights = [(reference(), start) for reference, start in zip(unit.weights, unit.at_start, strict=True)]
+    moved = any(weight is None or not torch.equal(_sample(weight), start) for weight, start in weights)
     return PassesRecord(
         module=unit.name,
-        kind=type(unit.module).__name__,
+        kind=unit.kind,
         is_outside=unit.is_outside,
         is_outermost=unit.is_outermost,
         depends_on_mode=next(iter(unit.depends)),

@@ -3,7 +3,7 @@
 import math
 import weakref
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
@@ -33,6 +33,9 @@ _SAMPLE = 256
 _MAX_STEPS = 1000
 """Learning rates that are kept for an optimizer."""
 
+_MAX_BACKWARD = 512
+"""Backward passes that are told apart."""
+
 _MIN_CLIPPED, _CLIPPED = 32, 0.9
 """Elements, and the fraction of them that have the same size after clipping each."""
 
@@ -54,12 +57,16 @@ _LOSS_NODES = {
 
 @dataclass
 class _Seen:
-    """An optimizer, and what was seen of it."""
+    """An optimizer, and what was seen of it. It is not kept alive; one in its place continues its record."""
 
-    optimizer: Optimizer
+    optimizer: "weakref.ref[Optimizer]"
+    kind: str
+    is_torch: bool
+    settings: dict[str, Any] = field(default_factory=dict)
+    recreated: int = 0
+    is_adaptive: bool = False
     tracked: list[TrackedParameter] = field(default_factory=list)
     matrices: list[TrackedParameter] = field(default_factory=list)
-    groups: dict[int, dict[str, Any]] = field(default_factory=dict)
     module: str = ""
     is_frozen: bool = True
     size: int = -1
@@ -103,8 +110,8 @@ class OptimizerWatcher(Watcher):
     def __init__(self, watched: Watched) -> None:
         super().__init__(watched)
         self._seen: dict[int, _Seen] = {}
-        self._schedules: dict[int, tuple[Any, list[Any]]] = {}
-        self._clipping: dict[tuple[float, str | None], list[float]] = {}
+        self._schedules: dict[int, tuple[ScheduleRecord, _Seen | None]] = {}
+        self._clipping: dict[tuple[float, str | None], ClippingRecord] = {}
         self._backward = self._scaler_updates = self._discarded = self._received = 0
         self._loss = self._maximized = ""
         self._running: list[Optimizer] = []
@@ -114,20 +121,35 @@ class OptimizerWatcher(Watcher):
     def _of(self, optimizer: Optimizer) -> _Seen | None:
         """What was seen of an optimizer; None if it holds no parameter of the model."""
         seen = self._seen.get(id(optimizer))
+        seen = None if seen is None or seen.optimizer() is not optimizer else seen
         parameters = parameters_of(optimizer)
         if seen is None or seen.size != len(parameters):
             known = self.watched.parameters.tracked
             tracked = [known[id(p)] for p in parameters if id(p) in known]
             if not tracked:
                 return None
-            seen = self._seen.setdefault(id(optimizer), _Seen(optimizer))
+            seen = seen or self._new(optimizer, tracked)
+            seen.settings = _settings(optimizer)
             seen.size, seen.tracked = len(parameters), tracked
             seen.module = self._module_of(tracked)
             seen.is_frozen = not any(t.parameter.requires_grad for t in tracked)
             matrices = [t for t in tracked if t.parameter.dim() >= 2]
             seen.matrices = matrices[:: max(1, -(-len(matrices) // _MATRICES))]
-            seen.groups = {id(p): group for group in optimizer.param_groups for p in group["params"]}
             seen.since_step = min(seen.since_step, seen.received())
+        return seen
+
+    def _new(self, optimizer: Optimizer, tracked: list[TrackedParameter]) -> _Seen:
+        """Start the record of an optimizer, or continue that of one which is gone and had the same parameters."""
+        kind, held = type(optimizer), [id(one) for one in tracked]
+        for key, seen in self._seen.items():
+            is_same = seen.kind == kind.__name__ and [id(one) for one in seen.tracked] == held
+            if seen.optimizer() is None and is_same:
+                del self._seen[key]
+                seen.optimizer, seen.recreated = weakref.ref(optimizer), seen.recreated + 1
+                break
+        else:
+            seen = _Seen(weakref.ref(optimizer), kind.__name__, kind.__module__.startswith("torch."))
+        self._seen[id(optimizer)] = seen
         return seen
 
     def _module_of(self, tracked: list[TrackedParameter]) -> str:
@@ -160,7 +182,7 @@ class OptimizerWatcher(Watcher):
 
     def after_backward(self, roots: Sequence[Tensor]) -> None:
         self._backward += 1
-        for seen in self._seen.values():
+        for seen in self._seen.values() if self._backward <= _MAX_BACKWARD else ():
             if seen.received() > seen.counted:
                 seen.pending.add(self._backward)
                 seen.reached.add(self._backward)
@@ -186,15 +208,20 @@ class OptimizerWatcher(Watcher):
 
     def clip_gradients(self, parameters: Sequence[Tensor], norm: float, limit: float) -> None:
         if any(id(parameter) in self.watched.parameters.tracked for parameter in parameters):
-            self._clipping.setdefault((limit, source_line()), []).append(norm)
+            line = source_line()
+            known = self._clipping.get((limit, line)) or ClippingRecord(limit, 0, norm, norm, line)
+            self._clipping[limit, line] = ClippingRecord(
+                limit, known.calls + 1, min(known.smallest, norm), max(known.largest, norm), line
+            )
 
     def step_schedule(self, scheduler: Any) -> None:
-        counts = self._schedules.setdefault(id(scheduler), (scheduler, [0, source_line()]))[1]
-        counts[0] += 1
-        if isinstance(getattr(scheduler, "optimizer", None), Optimizer):
-            known = self._of(scheduler.optimizer)
-            if known is not None:
-                known.scheduled += 1
+        optimizer = getattr(scheduler, "optimizer", None)
+        seen = self._of(optimizer) if isinstance(optimizer, Optimizer) else None
+        if seen is not None:
+            seen.scheduled += 1
+        known = self._schedules.get(id(scheduler))
+        steps, line = (1, source_line()) if known is None else (known[0].steps + 1, known[0].source)
+        self._schedules[id(scheduler)] = _schedule(scheduler, steps, line), seen
 
     def before_step(self, optimizer: Optimizer) -> None:
         self._running.append(optimizer)
@@ -215,7 +242,8 @@ class OptimizerWatcher(Watcher):
         elif not is_new and seen.last_gradient is not None and torch.equal(gradient, seen.last_gradient):
             seen.repeated += 1
         seen.last_gradient = gradient
-        seen.used.append(frozenset(seen.pending))
+        if self._backward <= _MAX_BACKWARD:
+            seen.used.append(frozenset(seen.pending))
         self._received = sum(tracked.gradients for tracked in self.watched.parameters.tracked.values())
         seen.gradients = seen.since_step = received
         if _is_measured(seen.steps + 1):
@@ -231,6 +259,7 @@ class OptimizerWatcher(Watcher):
             seen.without_gradient -= 1  # a closure computed them
             seen.zeroed = min(seen.zeroed, seen.without_gradient)
         seen.steps += 1
+        seen.settings, seen.is_adaptive = _settings(optimizer), _is_adaptive(optimizer)
         if not isinstance(optimizer, torch.optim.LBFGS):  # its updates are not measured
             seen.unchanged += _changes(seen.tracked) == seen.changes
         groups = optimizer.param_groups
@@ -238,10 +267,10 @@ class OptimizerWatcher(Watcher):
             seen.lr.append(max(float(group.get("lr", 0.0)) for group in groups))
         seen.peak_lr = max((float(group["initial_lr"]) for group in groups if "initial_lr" in group), default=None)
         if seen.before:
-            self._measure(seen)
+            self._measure(seen, optimizer)
             seen.before = []
 
-    def _measure(self, seen: _Seen) -> None:
+    def _measure(self, seen: _Seen, optimizer: Optimizer) -> None:
         """Compare the parts of the update of some weight matrices."""
         decay: list[float] = []
         eps: list[float] = []
@@ -249,7 +278,7 @@ class OptimizerWatcher(Watcher):
         largest: set[float] = set()
         for tracked, before in zip(seen.matrices, seen.before, strict=True):
             parameter = tracked.parameter
-            group = seen.groups[id(parameter)]
+            group = next(g for g in optimizer.param_groups if any(p is parameter for p in g["params"]))
             gradient = None if parameter.grad is None else local_part(parameter.grad)
             if gradient is None or gradient.is_sparse:
                 continue
@@ -260,8 +289,8 @@ class OptimizerWatcher(Watcher):
             if parameter.dtype in (torch.float16, torch.bfloat16):
                 moved.append(float(((old != new) & (slope != 0)).sum() / (slope != 0).sum()))
             largest.add(_value_limit(slope))
-            decay += _decay_share(seen.optimizer, group, old, new, slope)
-            eps += _eps_share(seen.optimizer.state.get(parameter, {}), group, len(before))
+            decay += _decay_share(seen, group, old, new, slope)
+            eps += _eps_share(optimizer.state.get(parameter, {}), group, len(before))
         if decay:
             seen.decay_share = max(seen.decay_share or 0.0, median(decay))
         is_clipped = len(largest) == 1 and largest != {0.0}
@@ -272,16 +301,12 @@ class OptimizerWatcher(Watcher):
             seen.moved = max(seen.moved or 0.0, median(moved))
 
     def finish(self) -> dict[str, Any]:
-        order = {key: index for index, key in enumerate(self._seen)}
-        schedules = tuple(_schedule(made, steps, line, order) for made, (steps, line) in self._schedules.values())
-        clipping = tuple(
-            ClippingRecord(limit, len(norms), min(norms), max(norms), line)
-            for (limit, line), norms in self._clipping.items()
-        )
+        order = {id(seen): index for index, seen in enumerate(self._seen.values())}
+        schedules = tuple(replace(made, optimizer=order.get(id(seen))) for made, seen in self._schedules.values())
         record = LoopRecord(
             tuple(self._finish(seen) for seen in self._seen.values()),
             schedules,
-            clipping,
+            tuple(self._clipping.values()),
             self._backward,
             self._discarded,
             self._scaler_updates,
@@ -293,18 +318,19 @@ class OptimizerWatcher(Watcher):
         return {"loop": record}
 
     def _finish(self, seen: _Seen) -> OptimizerRecord:
-        optimizer, group = seen.optimizer, seen.optimizer.param_groups[0]
+        group = seen.settings
         betas = group.get("betas") or (None, None)
         mixed, other = self._mixed(seen)
         return OptimizerRecord(
-            kind=type(optimizer).__name__,
+            kind=seen.kind,
+            recreated=seen.recreated,
             module=seen.module,
             parameters=len(seen.tracked),
             is_frozen=seen.is_frozen,
             scheduled=seen.scheduled,
             shared_with=self._shared_with(seen),
             clipped=seen.clipped,
-            is_torch=type(optimizer).__module__.startswith("torch."),
+            is_torch=seen.is_torch,
             steps=seen.steps,
             discarded=seen.discarded,
             without_gradient=seen.without_gradient,
@@ -321,8 +347,8 @@ class OptimizerWatcher(Watcher):
             beta1=_number(betas[0]),
             beta2=_number(betas[1]),
             eps=_number(group.get("eps")),
-            is_decoupled=_is_decoupled(optimizer, group),
-            is_adaptive=_is_adaptive(optimizer),
+            is_decoupled=_is_decoupled(seen.kind, group),
+            is_adaptive=seen.is_adaptive,
             is_maximizing=bool(group.get("maximize")),
             decay_share=seen.decay_share,
             eps_share=seen.eps_share,
@@ -383,23 +409,25 @@ def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float | Tensor) and not isinstance(value, bool) else None
 
 
-def _is_decoupled(optimizer: Optimizer, group: dict[str, Any]) -> bool:
-    return type(optimizer).__name__ == "AdamW" or bool(group.get("decoupled_weight_decay"))
+def _settings(optimizer: Optimizer) -> dict[str, Any]:
+    return {name: value for name, value in optimizer.param_groups[0].items() if name != "params"}
+
+
+def _is_decoupled(kind: str, group: dict[str, Any]) -> bool:
+    return kind == "AdamW" or bool(group.get("decoupled_weight_decay"))
 
 
 def _is_adaptive(optimizer: Optimizer) -> bool:
     return any(name in state for state in list(optimizer.state.values())[:1] for name in _MEAN_SQUARES)
 
 
-def _decay_share(
-    optimizer: Optimizer, group: dict[str, Any], old: Tensor, new: Tensor, slope: Tensor
-) -> Iterator[float]:
+def _decay_share(seen: _Seen, group: dict[str, Any], old: Tensor, new: Tensor, slope: Tensor) -> Iterator[float]:
     """Weight decay relative to the gradient, in the update of one weight, for the optimizers of torch."""
     decay = _number(group.get("weight_decay")) or 0.0
-    if not decay or not type(optimizer).__module__.startswith("torch."):
+    if not decay or not seen.is_torch:
         return
     shrunk, rest = decay * old, slope
-    if _is_decoupled(optimizer, group):
+    if _is_decoupled(seen.kind, group):
         shrunk = decay * float(group["lr"]) * old
         rest = new - old + shrunk
     size = float(rest.norm())
@@ -427,12 +455,11 @@ def _value_limit(gradient: Tensor) -> float:
     return float(limit) if len(sizes) >= _MIN_CLIPPED and float((sizes == limit).double().mean()) >= _CLIPPED else 0.0
 
 
-def _schedule(scheduler: Any, steps: int, line: str | None, order: dict[int, int]) -> ScheduleRecord:
-    period = getattr(scheduler, "T_max", None)
-    position = getattr(scheduler, "last_epoch", None)
+def _schedule(scheduler: Any, steps: int, line: str | None) -> ScheduleRecord:
+    period, position = getattr(scheduler, "T_max", None), getattr(scheduler, "last_epoch", None)
     return ScheduleRecord(
         kind=type(scheduler).__name__,
-        optimizer=order.get(id(getattr(scheduler, "optimizer", None))),
+        optimizer=None,
         steps=steps,
         source=line,
         position=position if isinstance(position, int) else None,
