@@ -22,16 +22,6 @@ def _step(model: Any, optimizer: torch.optim.Optimizer, number: int = 0) -> None
     optimizer.step()
 
 
-def test_no_global_hook_is_left() -> None:
-    hooks = nn.modules.module._global_forward_pre_hooks
-    before = dict(hooks)
-    model: Any = mlp(16, 64, 4)
-    with Xray(model):
-        model(points(0)[0])
-        assert len(hooks) == len(before) + 1
-    assert dict(hooks) == before
-
-
 def test_optimizers_and_other_models_are_not_kept_alive() -> None:
     model: Any = mlp(16, 64, 4)
     with Xray(model) as x:

@@ -450,3 +450,23 @@ def self_conditioning(seed: int) -> Setup:
         return F.cross_entropy(model(x), labels)
 
     return model, lambda: run_steps([lambda i=i: objective(i) for i in range(30)], optimizer)  # type: ignore[misc]
+
+
+@healthy((0, 1))
+def two_losses_of_one_body(seed: int) -> Setup:
+    """Two backward passes, then steps of three optimizers: each head has the gradients of its own loss only."""
+    model: Any = nn.ModuleDict({"body": mlp(16, 32, 8), "first": nn.Linear(8, 4), "second": nn.Linear(8, 4)})
+    optimizers = [adamw(part) for part in model.values()]
+
+    def run() -> None:
+        for number in range(STEPS):
+            x, labels = points(seed + number)
+            for optimizer in optimizers:
+                optimizer.zero_grad()
+            h = model["body"](x)
+            F.cross_entropy(model["first"](h), labels).backward(retain_graph=True)
+            F.cross_entropy(model["second"](h), labels).backward()
+            for optimizer in optimizers:
+                optimizer.step()
+
+    return model, run

@@ -92,7 +92,6 @@ def check_teachers(view: RecordView) -> Iterator[Finding]:
 
 def _of(copied: CopyRecord) -> Iterator[Finding]:
     name, original = copied.module, module_ref(copied.original)
-    own_name = name.rpartition(".")[2]
     steps = copied.original_steps
     if copied.is_same:
         yield SAME.found_in(name, {"original": copied.original}, original=original, trained=copied.original or "model")
@@ -108,20 +107,20 @@ def _of(copied: CopyRecord) -> Iterator[Finding]:
         trained = copied.original or "model"
         yield UPDATES_ORIGINAL.found_in(name, evidence, original=original, copied=name, trained=trained)
     elif not copied.moved:
-        yield from _never_updated(copied, own_name, original)
-    elif copied.equal == copied.moved >= max(MIN_STEPS, steps) // 2 and not MAY_BE_EQUAL.search(own_name):
+        yield from _never_updated(copied, original)
+    elif copied.equal == copied.moved >= max(MIN_STEPS, steps) // 2 and not MAY_BE_EQUAL.search(name):
         yield EQUAL.found_in(name, {"moved": copied.moved, "steps": steps}, original=original)
 
 
-def _never_updated(copied: CopyRecord, own_name: str, original: str) -> Iterator[Finding]:
+def _never_updated(copied: CopyRecord, original: str) -> Iterator[Finding]:
     evidence = {"steps": copied.original_steps, "writes": copied.written}
     reason, fix = "Nothing updates it.", "update it after each optimizer.step(): a.data.lerp_(p.data, 1 - decay)"
     if copied.written >= MIN_UPDATES and copied.original_steps >= MIN_UPDATES:
         reason = "It is written to, but its values stay the same."
         fix = "check the decay (1.0 keeps the old values) and the order of the two sides of the update"
         yield NEVER_UPDATED.found_in(copied.module, evidence, original=original, reason=reason, fix=fix)
-    elif FREQUENT.search(own_name) and copied.original_steps >= MIN_STEPS:
+    elif FREQUENT.search(copied.module) and copied.original_steps >= MIN_STEPS:
         yield NEVER_UPDATED.found_in(copied.module, evidence, original=original, reason=reason, fix=fix)
-    elif re.search("target", own_name, re.IGNORECASE) and copied.original_steps >= MIN_STEPS:
+    elif re.search("target", copied.module, re.IGNORECASE) and copied.original_steps >= MIN_STEPS:
         severity = "warning" if copied.original_steps >= MIN_LATE_STEPS else "note"
         yield NEVER_UPDATED.found_in(copied.module, evidence, severity, original=original, reason=reason, fix=fix)

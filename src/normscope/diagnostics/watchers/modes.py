@@ -85,14 +85,7 @@ class ModeWatcher(Watcher):
         self._inside: weakref.WeakSet[nn.Module] = weakref.WeakSet()
         self._grad_modes: dict[int, bool] = {}
         self._dropouts: dict[tuple[str, str], EvalDropout] = {}
-        self._handle: Any = None
         self._steps = 0
-
-    def start(self) -> None:
-        self._handle = nn.modules.module.register_module_forward_pre_hook(Hook(self._enter_outside))
-
-    def stop(self) -> None:
-        self._handle.remove()
 
     def enter_module(self, frame: CallFrame, args: Any, kwargs: Any, outer: Sequence[CallFrame]) -> None:
         with_grad = torch.is_grad_enabled()
@@ -119,13 +112,9 @@ class ModeWatcher(Watcher):
         for unit in list(self._units.values()):
             _take_dropped(unit)
 
-    def _enter_outside(self, module: nn.Module, args: Any) -> None:
-        """A module is called, perhaps one that is not part of the model."""
-        if module in self.watched.names or module in self._inside or self.session.is_paused:
+    def call_outside_module(self, module: nn.Module, args: Any) -> None:
+        if module in self._inside or self.session.is_paused:
             return
-        self.session.guarded("a module outside of the model", self._take_outside, module, args)
-
-    def _take_outside(self, module: nn.Module, args: Any) -> None:
         unit = self._units.get(module)
         if unit is None:
             self._inside.update(list(module.modules())[1:])

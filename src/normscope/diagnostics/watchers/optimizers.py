@@ -88,6 +88,9 @@ class _Seen:
     pending: set[int] = field(default_factory=set)
     """The backward passes in its gradients."""
     used: list[frozenset[int]] = field(default_factory=list)
+    """For each step, the backward passes in its gradients."""
+    stepped_at: list[int] = field(default_factory=list)
+    """For each step, the number of backward passes before it."""
     reached: set[int] = field(default_factory=set)
     """The backward passes that gave it a gradient."""
     counted: int = 0
@@ -244,6 +247,7 @@ class OptimizerWatcher(Watcher):
         seen.last_gradient = gradient
         if self._backward <= _MAX_BACKWARD:
             seen.used.append(frozenset(seen.pending))
+            seen.stepped_at.append(self._backward)
         self._received = sum(tracked.gradients for tracked in self.watched.parameters.tracked.values())
         seen.gradients = seen.since_step = received
         if _is_measured(seen.steps + 1):
@@ -372,7 +376,12 @@ class OptimizerWatcher(Watcher):
             if other is seen or {id(t) for t in other.tracked} & {id(t) for t in seen.tracked}:
                 continue
             theirs = set().union(*other.used)
-            count = sum(1 for used in seen.used if used and max(used) not in theirs and used & theirs)
+            steps = list(zip(other.used, other.stepped_at, strict=True))
+            count = 0
+            for used in seen.used:
+                last = max(used, default=0)
+                if last not in theirs:
+                    count += any(used & before for before, at in steps if at < last)
             if count:
                 return count, other
         return 0, None

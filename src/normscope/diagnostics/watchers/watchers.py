@@ -26,7 +26,7 @@ class Watchers:
     """
 
     def __init__(self, watched: Watched, kinds: Sequence[type[Watcher]] = WATCHERS) -> None:
-        self._session, self._parameters = watched.session, watched.parameters
+        self._session, self._parameters, self._names = watched.session, watched.parameters, watched.names
         self._all = [kind(watched) for kind in kinds]
         self._by_event = {
             event: [getattr(watcher, event) for watcher in self._all if _overrides(watcher, event)]
@@ -69,6 +69,8 @@ class Watchers:
         return found
 
     def _hear(self, event: str, *args: Any) -> None:
+        if event == "call_outside_module" and args[0] in self._names:
+            return
         if self._session.is_active and threading.get_ident() == self._session.thread:
             self._tell(event, *args)
 
