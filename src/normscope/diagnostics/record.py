@@ -8,6 +8,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from normscope.diagnostics.stats.graph import GraphStats
+from normscope.diagnostics.stats.loop import BootstrapRecord, CopyRecord, EvalDropout, LoopRecord, PassesRecord
 from normscope.diagnostics.stats.non_finite import NonFiniteStats
 from normscope.diagnostics.stats.ranks import RanksRecord
 from normscope.diagnostics.stats.tensors import AttentionStats, NormStats, ResidualJoin, TensorStats, UnitStats
@@ -17,6 +18,8 @@ VERSION = 1
 
 FINGERPRINT_SIZE = 4
 """Number of values in the fingerprint of a tensor; see `collect/fingerprints.py`."""
+
+_NO_LOOP = LoopRecord()
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class ParameterRecord:
         values: statistics of its values at the end.
         gradient: statistics of its gradient; None without one.
         update_ratio: rms of an optimizer update over the rms of the parameter, 0 if that was zero; None without a step.
-        in_optimizer: whether an optimizer that stepped holds it; None if none stepped.
+        in_optimizer: whether an optimizer holds it that stepped or reset gradients; None if none stepped.
         alias_of: full name of the parameter it is tied to (same storage), if that one comes first.
         content_hash: hash of its bytes, equal for copies; None for constants such as zeros.
         identical_rows: whether all its rows are equal, so that its units cannot differ.
@@ -38,6 +41,7 @@ class ParameterRecord:
         update_rms: rms of an optimizer update; None without a step.
         initial, initial_hash, initial_identical_rows: values, content hash and whether all rows are equal, when the
             x-ray began; None if unknown.
+        has_changed: whether its values differ from those when the x-ray began.
     """
 
     name: str
@@ -56,6 +60,7 @@ class ParameterRecord:
     initial: TensorStats | None = None
     initial_hash: str | None = None
     initial_identical_rows: bool = False
+    has_changed: bool = False
 
     @property
     def has_nonzero_gradient(self) -> bool:
@@ -250,6 +255,11 @@ class XrayRecord:
         read_by_sine: modules whose output is an argument of sin or cos.
         non_finite: the first NaN or Inf in a loss or gradient; None if there was none.
         graph: where values went on without their gradient; None if functions were not recorded.
+        loop: the optimizers, schedules, clipping and backward passes of the training loop.
+        modes: the modes in which the loop called modules that depend on the mode.
+        eval_dropouts: dropout that was active in eval mode.
+        copies: target networks, averages and other copies of modules.
+        bootstraps: regressions to targets with gradients, made from outputs.
         version: format version.
     """
 
@@ -273,6 +283,11 @@ class XrayRecord:
     graph: GraphStats | None = None
     non_finite: NonFiniteStats | None = None
     read_by_sine: tuple[str, ...] = ()
+    loop: LoopRecord = _NO_LOOP
+    modes: tuple[PassesRecord, ...] = ()
+    eval_dropouts: tuple[EvalDropout, ...] = ()
+    copies: tuple[CopyRecord, ...] = ()
+    bootstraps: tuple[BootstrapRecord, ...] = ()
     version: int = field(default=VERSION)
 
     def __getitem__(self, name: str) -> ModuleRecord:

@@ -12,7 +12,7 @@ CAUSES: dict[str, set[str]] = {
     "targets are the inputs": {"targets-equal-inputs"},
     "targets cannot be reached by the output": {"output-out-of-reach", "targets-out-of-range"},
     "loss grows with the batch": {"summed-loss"},
-    "loss is maximized": {"loss-rises", "negative-loss"},
+    "loss is maximized": {"loss-maximized", "loss-rises", "negative-loss"},
     "loss does not depend on the model": {"no-gradient", "constant-loss", "graph-cut"},
     "loss scaled by a wrong factor": {"weights-unchanged", "update-too-small", "update-too-large", "loss-scaled"},
     "loss above chance": {"loss-above-chance"},
@@ -27,7 +27,7 @@ CAUSES: dict[str, set[str]] = {
     # the loop
     "steps move nothing": {"weights-unchanged", "update-too-small"},
     "gradients are zeroed before the step": {"weights-unchanged"},
-    "optimizer holds other parameters": {"not-in-optimizer"},
+    "optimizer holds other parameters": {"not-in-optimizer", "in-two-optimizers"},
     "scaler skips every step": {"scaler-skips-steps"},
     "gradients are not reset": {"missing-zero-grad"},
     "trains in eval mode": {"trained-in-eval-mode"},
@@ -38,8 +38,13 @@ CAUSES: dict[str, set[str]] = {
     "eps of the optimizer dominates": {"optimizer-eps-dominates", "update-too-small"},
     "updates are lost to rounding": {"updates-lost-to-rounding", "update-too-small"},
     "clipping always bites": {"clipping-always"},
-    "learning rate is too large": {"update-too-large", "exploded-weights", "loss-rises", "loss-above-chance"},
+    "learning rate is too large": {
+        "momentum-too-large", "update-too-large", "exploded-weights", "loss-rises", "loss-above-chance",
+    },
     "learning rate is too small": {"update-too-small", "weights-unchanged"},
+    "betas are swapped": {"betas-swapped"},
+    "optimizer is created in each step": {"optimizer-recreated"},
+    "steps repeat a gradient": {"steps-repeated"},
     "no warmup": {"post-norm-without-warmup"},
     # the graph and the structure
     "graph is cut": {"no-gradient", "graph-cut"},
@@ -84,10 +89,10 @@ CAUSES: dict[str, set[str]] = {
     "batch is empty": {"empty-batch"},
     # pairs of models
     "target network gets gradients": {"target-network-trained"},
-    "target network or average never moves": {"copy-never-updated"},
+    "target network or average never moves": {"copy-never-updated", "copy-updates-original"},
     "target network equals the network": {"copy-equals-original"},
     "generator and discriminator detached the wrong way": {
-        "wrong-detach", "no-gradient", "not-in-optimizer", "graph-cut",
+        "wrong-detach", "no-gradient", "not-in-optimizer", "graph-cut", "in-two-optimizers",
     },
     "teacher in train mode": {"teacher-in-train-mode"},
     # NaN

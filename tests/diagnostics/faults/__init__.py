@@ -2,16 +2,19 @@
 
 from tests.diagnostics.faults import (  # noqa: F401
     attention,
+    copies,
     depth,
     gradients,
     graphs,
     initial_weights,
     losses,
+    modes,
     non_finite,
     norm_scope,
     norms,
     optimizer_steps,
     residual_stream,
+    training_loop,
     training_mistakes,
     units,
 )

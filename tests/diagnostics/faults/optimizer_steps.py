@@ -35,7 +35,7 @@ def lr_too_small() -> Setup:
     return two_training_steps(model, classify(model, images), lr=1e-10)
 
 
-@fault("update-too-small", "")
+@fault("update-too-small", "", ["optimizer-eps-dominates"])
 def adam_eps_above_gradients() -> Setup:
     model: Any = Decoder(depth=2)
     optimizer, batch = adamw(model), predict_next(model)
@@ -95,7 +95,7 @@ def output_layer_too_large() -> Setup:
     return two_training_steps(model, classify(model, images))
 
 
-@fault("update-too-large", "")
+@fault("update-too-large", "", ["weight-decay-dominates"])
 def weight_decay_too_large() -> Setup:
     """lr 0.1 with weight decay 9.9: one step shrinks each weight to a hundredth."""
     model: Any = mlp(16, 64, 64, 4)

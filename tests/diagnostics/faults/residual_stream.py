@@ -43,19 +43,19 @@ def residual_branches_grow_with_depth() -> Setup:
     return two_training_steps(model, predict_next(model))
 
 
-@fault("post-norm-without-warmup", "blocks")
+@fault("post-norm-without-warmup", "")
 def deep_post_norm_without_warmup() -> Setup:
     model: Any = Decoder(depth=8, post=True)
     return two_training_steps(model, predict_next(model), lr=1e-3)
 
 
-@fault("post-norm-without-warmup", "encoder.layers")
+@fault("post-norm-without-warmup", "encoder")
 def encoder_without_warmup() -> Setup:
     model: Any = Encoder(depth=6, norm_first=False)
     return model, lambda: run_steps([classify_stride(model)(0)], adamw(model, 1e-3))
 
 
-@fault("post-norm-without-warmup", "bert.encoder.layer", needs="transformers")
+@fault("post-norm-without-warmup", "bert.encoder", needs="transformers")
 def bert_without_warmup() -> Setup:
     model: Any = bert(depth=6)
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-4)

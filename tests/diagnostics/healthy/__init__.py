@@ -9,6 +9,7 @@ from tests.diagnostics.healthy import (  # noqa: F401
     special_inits,
     stopped_gradients,
     text,
+    training_loops,
     unusual_training,
     vision,
 )

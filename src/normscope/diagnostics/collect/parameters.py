@@ -16,7 +16,7 @@ from normscope.diagnostics.collect.products import UnregisteredParameters
 from normscope.diagnostics.collect.reduced_gradients import ReducedGradients
 from normscope.diagnostics.collect.session import XraySession
 from normscope.diagnostics.collect.tensors import is_measurable
-from normscope.diagnostics.collect.tracked_parameter import TrackedParameter
+from normscope.diagnostics.collect.tracked_parameter import TrackedParameter, few_values
 from normscope.diagnostics.collect.wrappers import ParallelWrapper
 from normscope.diagnostics.collect.zero_grad import ZeroGradTracker
 from normscope.diagnostics.module_names import join_names
@@ -90,7 +90,7 @@ class ParameterTracker:
             what = "parameters on the meta device or without floating-point values"
             self._session.notice(f"{what} were not measured ({parameter.dtype})")
             return
-        tracked = TrackedParameter(parameter, name, sample_values(part))
+        tracked = TrackedParameter(parameter, name, sample_values(part), few_values(parameter))
         if part is parameter:  # of a sharded parameter, the whole is unknown
             tracked.initial = measure_values(parameter)
         self.tracked[id(parameter)] = self._by_name[name] = tracked
@@ -124,7 +124,7 @@ class ParameterTracker:
     def stop(self) -> None:
         self._handles.remove()
         self._flush_gradients()
-        if not self.steps:  # an optimizer that is not from torch may have stepped
+        if not self.steps and not self.foreign_optimizer_steps:  # an optimizer that is not from torch may have stepped
             for tracked in self.tracked.values():
                 self._session.guarded("an optimizer step", tracked.add_update, True)
 
@@ -229,6 +229,7 @@ class ParameterTracker:
             initial=None if tracked.initial is None else tensor_stats(tracked.initial.moments),
             initial_hash=None if tracked.initial is None else tracked.initial.content_hash,
             initial_identical_rows=tracked.initial is not None and tracked.initial.identical_rows,
+            has_changed=tracked.has_changed,
         )
 
 

@@ -7,8 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from normscope.diagnostics.collect.parameter_values import ParameterValues, sample_values
+from normscope.diagnostics.collect.tensors import sample_elements
 from normscope.ops.moments import Moments, compute_moments
 from normscope.tracing.sharded import local_part
+
+_FEW = 64
+"""Values that show whether a parameter changes at all."""
 
 
 @dataclass
@@ -18,6 +22,7 @@ class TrackedParameter:
     Args:
         parameter, name: the parameter and its first name.
         before: some of its values before the next step.
+        at_start: a few of its values when the x-ray began.
         gradient: statistics of its gradients.
         gradients: number of gradients it received.
         steps: number of steps that changed it.
@@ -32,6 +37,7 @@ class TrackedParameter:
     parameter: nn.Parameter
     name: str
     before: Tensor
+    at_start: Tensor
     gradient: Moments | None = None
     gradients: int = 0
     steps: int = 0
@@ -41,6 +47,11 @@ class TrackedParameter:
     whole: ParameterValues | None = None
     whole_id: int | None = None
     initial: ParameterValues | None = None
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether its values differ from those when the x-ray began."""
+        return not torch.equal(few_values(self.parameter), self.at_start)
 
     def add_gradient(self, gradient: Tensor) -> None:
         found = _sparse_moments(gradient) if gradient.is_sparse else compute_moments(gradient)
@@ -62,6 +73,10 @@ class TrackedParameter:
         self.update_rms += change
         self.steps += 1
         self.before = now
+
+
+def few_values(parameter: Tensor) -> Tensor:
+    return sample_elements(local_part(parameter), _FEW).clone()
 
 
 def _sparse_moments(gradient: Tensor) -> Moments:

@@ -38,13 +38,13 @@ def check_missing_gradients(view: RecordView) -> Iterator[Finding]:
     if view.record.interrupted:  # an error in backward leaves all earlier layers without a gradient
         return
     if not view.has_gradients:
-        if view.gradients:
+        if view.gradients and not any(gradient.non_finite for gradient in view.gradients):
             yield _all_zero(view)
         return
     detached, zero = [], []
     for module in view.ran:
         own = [p for p in module.parameters if p.requires_grad and p.alias_of is None]
-        if own and all(parameter.gradient is None for parameter in own):
+        if own and all(parameter.gradient is None and not parameter.has_changed for parameter in own):
             detached.append(module)
         elif any(_has_zero_gradient(parameter) for parameter in own) and not _is_cut(view, module):
             zero.append(module)

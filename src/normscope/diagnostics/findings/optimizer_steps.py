@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from statistics import median_high
 
 from normscope.diagnostics.findings.finding import Finding, FindingKind, RecordView, check
-from normscope.diagnostics.module_names import common_parent, join_names
+from normscope.diagnostics.module_names import common_parent, join_names, parent_name
 from normscope.diagnostics.record import ModuleRecord, ParameterRecord
 
 UPDATE_TOO_LARGE = FindingKind("""
@@ -19,6 +19,11 @@ update-too-small: one step changes weights by {update / weight} of their rms, le
 why: About 0.001 is typical. At {update / weight} the update is lost to rounding.
 fix: raise the learning rate (now {lr}), and check whether the loss is scaled down or Adam's eps is larger than the
 gradients
+""")
+SLOW_UPDATES = FindingKind("""
+update-too-small: one step changes weights by {update / weight} of their rms, at a learning rate of {lr}
+why: About 0.001 is typical. At {update / weight}, a hundred thousand steps in one direction move a weight by a tenth.
+fix: raise the learning rate: 1e-3 to 3e-4 is usual for Adam, 0.1 to 0.01 for SGD
 """)
 UPDATE_TOO_SMALL = FindingKind("""
 update-too-small: one step changes `{weight}` by {update / weight} of its rms; the median is {median}
@@ -53,6 +58,10 @@ MIN_TABLE_CHANGE = 0.01
 
 ROUNDING = 2.0**-24
 """Half a float32 ulp: a smaller step is lost in the addition, or nearly so."""
+
+SLOW, TINY_LR = 2e-6, 1e-5
+"""Median update ratio, and learning rate, that are both too small. Fine-tuning at 1e-6 with Adam changes weights of rms
+0.02 by 5e-5; at the end of a training, small gradients at a usual rate are no fault."""
 
 LAGGING = 1e-4
 """Relative to the median of all matrices: how much more slowly one of them learns."""
@@ -138,6 +147,9 @@ def _too_small(lr: float, updated: list[_Weight]) -> Iterator[Finding]:
     if median < ROUNDING:
         yield ALL_UPDATES_TOO_SMALL.found_in("", {"update / weight": median, "typical": 1e-3, "lr": lr})
         return
+    if median < SLOW and lr <= TINY_LR:
+        yield SLOW_UPDATES.found_in("", {"update / weight": median, "typical": 1e-3, "lr": lr})
+        return
     lagging = {
         module.name: (module, weight, weight.update_ratio or 0.0)
         for module, weight in sorted(updated, key=_ratio, reverse=True)
@@ -168,5 +180,8 @@ def check_warmup(view: RecordView) -> Iterator[Finding]:
         full = step.peak_lr is None or step.lr >= WARMED_UP * step.peak_lr
         if adaptive and full and step.lr >= MIN_LR and step.number is not None and step.number <= EARLY:
             evidence = {"post-norm additions": len(post), "lr": step.lr, "step": step.number}
-            yield MISSING_WARMUP.found_in(common_parent(post), evidence, optimizer=step.optimizer)
+            place = common_parent(post)
+            if place in view.modules and view.modules[place].kind == "ModuleList":  # which is never called
+                place = parent_name(place)
+            yield MISSING_WARMUP.found_in(place, evidence, optimizer=step.optimizer)
             return

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from normscope.diagnostics.findings.finding import Finding, FindingKind, RecordView, check
-from normscope.diagnostics.module_names import outermost_outside, parent_name
+from normscope.diagnostics.module_names import is_inside, outermost_outside, parent_name
 from normscope.diagnostics.record import UnregisteredParameter
 
 NOT_IN_OPTIMIZER = FindingKind("""
@@ -34,19 +34,43 @@ why: It takes up memory, in the model, in checkpoints and, if it is being optimi
 fix: call it in forward, or remove it
 """)
 
+WAITING_STEPS = 12
+"""Steps of other models after which the first step of this one should have been seen; a generator waits for five."""
+
 
 @check("structural")
 def check_optimizer_coverage(view: RecordView) -> Iterator[Finding]:
     """Find modules whose weights have gradients but are in no optimizer that stepped."""
     steps, foreign = len(view.record.steps), view.record.foreign_optimizer_steps
-    if not steps and foreign and view.has_gradients:
+    if not steps and foreign and view.has_gradients and not any(p.has_changed for _, p in view.parameters):
         yield FOREIGN_OPTIMIZER.found_in("", {"steps": foreign})
     for module in view.modules.values() if steps else ():
         trainable = [p for p in module.parameters if p.requires_grad and p.alias_of is None]
         missing = [p.name for p in trainable if p.in_optimizer is False and p.has_nonzero_gradient]
+        missing = [] if any(p.has_changed for p in trainable) or _is_copy(view, module.name) else missing
         if missing:
             evidence = {"parameters": ", ".join(missing), "steps": steps}
-            yield NOT_IN_OPTIMIZER.found_in(module, evidence, verb="is" if len(missing) == 1 else "are")
+            severity = "note" if _may_wait(view, module.name) else "warning"
+            yield NOT_IN_OPTIMIZER.found_in(module, evidence, severity, verb="is" if len(missing) == 1 else "are")
+
+
+def _is_copy(view: RecordView, name: str) -> bool:
+    """Whether it is part of a target network or an average of weights, which has findings of its own."""
+    return any(is_inside(name, copied.module) for copied in view.record.copies)
+
+
+def _may_wait(view: RecordView, name: str) -> bool:
+    """Whether its optimizer may step later: the loop calls several models, and the optimizer of this one is not known.
+
+    A generator, for example, makes one step for each five of its critic.
+    """
+    root = view.modules.get("")
+    if root is None or root.order is not None or len(view.record.steps) >= WAITING_STEPS:
+        return False
+    part = name.partition(".")[0]
+    inside = [p for m, p in view.parameters if is_inside(m.name, part) and p.requires_grad]
+    others = [p for m, p in view.parameters if not is_inside(m.name, part) and p.in_optimizer]
+    return bool(others) and not any(p.in_optimizer for p in inside)
 
 
 @check("structural")

@@ -1,5 +1,7 @@
 """See the calls of a training loop that torch has no hooks for: backward, zero_grad, schedulers, gradient clipping.
 
+Calls of any module are seen too: with a global hook instead, torch.compile would warn.
+
 While anybody listens, the functions are replaced by wrappers, which call them with the same arguments. Afterwards the
 originals are back.
 """
@@ -49,6 +51,7 @@ def _install() -> None:
     _replace(torch.autograd, "backward", _backward)
     _replace(Optimizer, "zero_grad", _before("zero_grad"))
     _replace(nn.Module, "zero_grad", _before("zero_grad"))
+    _replace(nn.Module, "__call__", _call_module)
     if hasattr(clip_grad, "_clip_grads_with_norm_"):  # clip_grad_norm_ itself is often imported by name
         _replace(clip_grad, "_clip_grads_with_norm_", _clip)
     for scheduler in _with_subclasses(LRScheduler):
@@ -101,6 +104,11 @@ def _before(event: str) -> Callable[..., Any]:
         return original(owner, *args, **kwargs)
 
     return call
+
+
+def _call_module(original: Callable[..., Any], module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    _tell("call_outside_module", module, args)
+    return original(module, *args, **kwargs)
 
 
 def _step_schedule(original: Callable[..., Any], scheduler: Any, *args: Any, **kwargs: Any) -> Any:

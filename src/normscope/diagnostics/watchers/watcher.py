@@ -51,6 +51,9 @@ class Watcher:
     def exit_module(self, frame: CallFrame, output: Any) -> None:
         """The call of a module ended; `output` is None after an error."""
 
+    def call_outside_module(self, module: nn.Module, args: Any) -> None:
+        """A module that is not part of the model is called."""
+
     def call_function(self, call: FunctionCall, result: Any) -> None:
         """A torch function returned, inside a module (`call.frames`) or outside of all."""
 

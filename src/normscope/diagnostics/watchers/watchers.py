@@ -9,14 +9,24 @@ from typing import Any
 import torch
 
 from normscope.diagnostics.collect.session import CallFrame
+from normscope.diagnostics.watchers.copies import CopyWatcher
 from normscope.diagnostics.watchers.graph import GraphWatcher
+from normscope.diagnostics.watchers.modes import ModeWatcher
 from normscope.diagnostics.watchers.non_finite import NonFiniteWatcher
+from normscope.diagnostics.watchers.optimizers import OptimizerWatcher
 from normscope.diagnostics.watchers.periodic import PeriodicWatcher
 from normscope.diagnostics.watchers.training_calls import listening
 from normscope.diagnostics.watchers.watcher import Watched, Watcher
 from normscope.tracing.tracer import FunctionCall
 
-WATCHERS: tuple[type[Watcher], ...] = (GraphWatcher, NonFiniteWatcher, PeriodicWatcher)
+WATCHERS: tuple[type[Watcher], ...] = (
+    GraphWatcher,
+    NonFiniteWatcher,
+    PeriodicWatcher,
+    OptimizerWatcher,
+    ModeWatcher,
+    CopyWatcher,
+)
 
 
 class Watchers:
@@ -28,7 +38,7 @@ class Watchers:
     """
 
     def __init__(self, watched: Watched, kinds: Sequence[type[Watcher]] = WATCHERS) -> None:
-        self._session, self._parameters = watched.session, watched.parameters
+        self._session, self._parameters, self._names = watched.session, watched.parameters, watched.names
         self._all = [kind(watched) for kind in kinds]
         self._by_event = {
             event: [getattr(watcher, event) for watcher in self._all if _overrides(watcher, event)]
@@ -75,6 +85,8 @@ class Watchers:
     def _hear(self, event: str, *args: Any) -> None:
         if event in ("before_step", "after_step"):  # an optimizer calls hundreds of functions
             self._is_stepping = event == "before_step"
+        if event == "call_outside_module" and args[0] in self._names:
+            return
         if self._session.is_active and threading.get_ident() == self._session.thread:
             self._tell(event, *args)
 
