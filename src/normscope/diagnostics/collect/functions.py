@@ -39,6 +39,8 @@ class CallWatchers(Protocol):
 
     def call_function(self, call: FunctionCall, result: Any) -> None: ...
 
+    def fail_function(self, call: FunctionCall) -> None: ...
+
 
 class FunctionObserver(TraceObserver):
     """Collect statistics of the torch functions called on tensors, and of normscope's own kernels."""
@@ -59,7 +61,12 @@ class FunctionObserver(TraceObserver):
         join = session.guarded(where, self._find_join, call.args) if frames and name == "add" else None
         is_scaling = frames and (name in _SCALINGS or name in DROPOUTS)
         scaled_from = session.guarded(where, self._find_scaled, call) if is_scaling else None
-        result = call.run()
+        try:
+            result = call.run()
+        except Exception:
+            if self.watchers is not None:
+                self.watchers.fail_function(call)
+            raise
         if frames:
             session.guarded(where, self._observe, call, result, join, scaled_from)
             session.guarded(where, self._record_lineage, name, inputs or [], result)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 from normscope.diagnostics.findings.finding import Finding, FindingKind, RecordView, check
 from normscope.diagnostics.findings.loss_calls import CLASS_LOSSES, HAND_WRITTEN, confirmed_losses, describe_call
@@ -42,6 +43,11 @@ logits-as-probabilities: {call} expects log-probabilities, but gets values up to
 why: Logarithms of probabilities are at most 0. Of {what} the loss is no likelihood: it falls below zero without bound
 as the outputs grow, rather than when they become right.
 fix: apply F.log_softmax(x, dim={axis}) to the input of the loss{or_else}
+""")
+NO_PROBABILITIES = FindingKind("""
+logits-as-probabilities: {call} expects probabilities, but gets values from {least} to {largest}
+why: The loss takes logarithms of its input and of 1 minus its input, so torch raises an error for other values.
+fix: use F.binary_cross_entropy_with_logits, or apply sigmoid to the output of the model
 """)
 CLAMPED_PROBABILITIES = FindingKind("""
 logits-as-probabilities: {call} expects probabilities, but gets the output of {source}
@@ -149,7 +155,7 @@ def _place(loss: LossFunctionStats) -> str:
 
 def _over_batch(loss: LossFunctionStats) -> Finding | None:
     is_square = len(set(loss.input_shape[:2])) == 1  # similarities of pairs, which are normalized over both axes
-    if not loss.softmax_over_batch or is_square or loss.function in HAND_WRITTEN or len(loss.input_shape) < 2:  # noqa: PLR2004
+    if not loss.softmax_over_batch or is_square or loss.function in HAND_WRITTEN or len(loss.input_shape) < 2:
         return None
     if loss.sums_to_one or (loss.unnormalized is not None and loss.unnormalized < NORMALIZED):
         return None
@@ -161,7 +167,7 @@ def _over_batch(loss: LossFunctionStats) -> Finding | None:
 
 def _log_probabilities(loss: LossFunctionStats) -> Finding | None:
     """A loss of log-probabilities that gets something else."""
-    if loss.function not in ("nll_loss", "kl_div", "ctc_loss") or loss.input_max is None or loss.classes < 2:  # noqa: PLR2004
+    if loss.function not in ("nll_loss", "kl_div", "ctc_loss") or loss.input_max is None or loss.classes < 2:
         return None
     if not loss.input_max > LOG_PROBABILITY_MARGIN:
         return None
@@ -186,21 +192,30 @@ def _probabilities(loss: LossFunctionStats) -> Finding | None:
             loss.before_module or "", {"line": loss.line}, source=source, second=function, call=call
         )
     if loss.function == "cross_entropy" and loss.sums_to_one and loss.classes > 1 and function not in _PROBABILITIES:
-        evidence = {"classes": loss.classes, "minimum loss": math.log(math.e + loss.classes - 1) - 1}
-        return VALUES_ARE_PROBABILITIES.found_in("", evidence, call=call)
+        floor = math.log(math.e + loss.classes - 1) - 1
+        return VALUES_ARE_PROBABILITIES.found_in("", {"classes": loss.classes, "minimum loss": floor}, call=call)
     if loss.function in _BINARY_LOGITS and function in (*_PROBABILITIES, "log_softmax", "logsigmoid"):
         if loss.origin_scaled or loss.low is None or loss.high is None:
             return None
-        evidence = {"low": loss.low, "high": loss.high, "line": loss.line}
-        values = {"least": _sigmoid(loss.low), "most": _sigmoid(loss.high)}
+        evidence: dict[str, Any] = {"low": loss.low, "high": loss.high, "line": loss.line}
+        values: dict[str, Any] = {"least": _sigmoid(loss.low), "most": _sigmoid(loss.high)}
         return PROBABILITIES_IN_BINARY_LOSS.found_in(
             loss.origin_module or "", evidence, source=_place(loss), call=call, function=function, **values
         )
+    if loss.function == "binary_cross_entropy" and loss.input_min is not None and loss.input_max is not None:
+        if loss.input_min < 0 or loss.input_max > 1:
+            evidence = {"least": loss.input_min, "largest": loss.input_max, "line": loss.line}
+            return NO_PROBABILITIES.found_in("", evidence, "error", call=call)
     cuts_off = function in ("relu", "hardtanh", "tanh") or (function == "clamp" and loss.zeros > MIN_UNREACHABLE)
     if loss.function == "binary_cross_entropy" and cuts_off and not loss.origin_scaled:
         zeros = f" {loss.zeros:.0%} of its outputs are exactly zero." if loss.zeros else ""
         return CLAMPED_PROBABILITIES.found_in(
-            loss.origin_module or "", {"line": loss.line}, call=call, source=_place(loss), function=function, zeros=zeros
+            loss.origin_module or "",
+            {"line": loss.line},
+            call=call,
+            source=_place(loss),
+            function=function,
+            zeros=zeros,
         )
     return None
 
@@ -210,8 +225,9 @@ def _bounded(loss: LossFunctionStats) -> Finding | None:
     low, high, function = loss.low, loss.high, loss.origin_function
     if low is None or high is None or loss.target_min is None or loss.target_max is None:
         return None
-    call, place, evidence = describe_call(loss), loss.origin_module or "", {"low": low, "high": high, "line": loss.line}
-    values = {"source": _place(loss), "call": call, "function": function}
+    call, place = describe_call(loss), loss.origin_module or ""
+    evidence: dict[str, Any] = {"low": low, "high": high, "line": loss.line}
+    values: dict[str, Any] = {"source": _place(loss), "call": call, "function": function}
     if min(loss.unreachable, loss.outside) >= MIN_UNREACHABLE:
         more = {"target min": loss.target_min, "target max": loss.target_max}
         more |= {"unreachable": loss.unreachable, "outside": loss.outside}
@@ -219,22 +235,26 @@ def _bounded(loss: LossFunctionStats) -> Finding | None:
     if loss.function in (*_BINARY_LOGITS, "binary_cross_entropy"):
         is_logit = loss.function != "binary_cross_entropy"
         least, most = (_sigmoid(low), _sigmoid(high)) if is_logit else (low, high)
-        if loss.target_min < least - MAX_GAP or loss.target_max > most + MAX_GAP:
+        if min(1.0, loss.target_min) < least - MAX_GAP or min(1.0, loss.target_max) > most + MAX_GAP:
             effect = f"Probabilities can only be from {least:.2f} to {most:.2f}, and targets are from "
             effect += f"{loss.target_min:g} to {loss.target_max:g}: the loss cannot become small."
             return BOUNDED_LOGITS.found_in(place, evidence, effect=effect, **values)
-    if loss.function not in CLASS_LOSSES or loss.classes < 2 or loss.sums_to_one:  # noqa: PLR2004
+    if loss.function not in CLASS_LOSSES or loss.classes < 2 or loss.sums_to_one:
         return None
     if "relu" in (function, loss.before_function if function == "log_softmax" else None):
         if function != "relu":
             values["function"], values["source"] = "relu", _source("relu", loss.before_module)
             place, evidence = loss.before_module or "", evidence | {"low": 0.0, "high": math.inf}
-        effect = "A class whose logit is negative before relu gets no gradient, so it cannot be learned where it is wrong."
+        effect = (
+            "A class whose logit is negative before relu gets no gradient, so it cannot be learned where it is wrong."
+        )
         return BOUNDED_LOGITS.found_in(place, evidence, effect=effect, **values)
     if loss.function == "cross_entropy" and function not in (*_PROBABILITIES, "log_softmax"):
         floor = math.log1p((loss.classes - 1) * math.exp(low - high)) if math.isfinite(high - low) else 0.0
         if floor >= MIN_FLOOR * math.log(loss.classes):
-            effect = f"Even if all predictions are right, the loss of {loss.classes} classes cannot fall below {floor:.2f}."
+            effect = (
+                f"Even if all predictions are right, the loss of {loss.classes} classes cannot fall below {floor:.2f}."
+            )
             if function != "cosine_similarity":
                 return BOUNDED_LOGITS.found_in(place, evidence, effect=effect, **values)
             if not loss.origin_scaled:
@@ -243,4 +263,4 @@ def _bounded(loss: LossFunctionStats) -> Finding | None:
 
 
 def _sigmoid(x: float) -> float:
-    return 1 / (1 + math.exp(-x)) if x > -700 else 0.0  # noqa: PLR2004
+    return 1 / (1 + math.exp(-x)) if x > -700 else 0.0

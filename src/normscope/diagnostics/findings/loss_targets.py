@@ -135,7 +135,7 @@ def _wrong_targets(loss: LossFunctionStats) -> Iterator[Finding]:
     if smoothing >= LARGE_SMOOTHING:
         yield SMOOTHING.found_in("", {"smoothing": smoothing, "line": loss.line}, call=call)
     if loss.zero_weight_classes:
-        severity = "warning" if loss.zero_weight_classes > 1 or loss.classes == 2 else "note"  # noqa: PLR2004
+        severity = "warning" if loss.zero_weight_classes > 1 or loss.classes == 2 else "note"
         yield ZERO_WEIGHTS.found_in("", {"zero": loss.zero_weight_classes}, severity, call=call)
     if loss.function == "triplet_margin_loss" and loss.samples:
         if loss.equal_pairs >= MOSTLY * loss.samples:
@@ -200,7 +200,7 @@ def _smoothing(loss: LossFunctionStats) -> float:
     """The label smoothing of the function, or that of targets with two values."""
     low, high = loss.target_min, loss.target_max
     is_probability = loss.function in _PROBABILITY_LOSSES or (loss.function == "cross_entropy" and loss.target_sum_max)
-    if is_probability and loss.target_values == 2 and low is not None and high is not None and 0 < low < high < 1:  # noqa: PLR2004
+    if is_probability and loss.target_values == 2 and low is not None and high is not None and 0 < low < high < 1:
         return max(loss.label_smoothing, 1 - (high - low))
     return loss.label_smoothing
 
@@ -211,7 +211,9 @@ def _constant(view: RecordView, index: int, loss: LossFunctionStats) -> Iterator
     Losses of generated data, such as those of a discriminator or of a differential equation, have constant targets too,
     but also other terms, or other losses of the same output.
     """
-    if loss.target_values != 1 or loss.targets < ENOUGH_TARGETS or loss.calls < ENOUGH_CALLS or loss.source is None:
+    if loss.target_values != 1 or loss.targets < ENOUGH_TARGETS or loss.calls < ENOUGH_CALLS:
+        return
+    if loss.source is None or loss.classes == 1:
         return
     if loss.function not in (*CLASS_LOSSES, *_PROBABILITY_LOSSES, "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss",
                              "difference"):  # fmt: skip
@@ -233,7 +235,7 @@ def _equals_inputs(view: RecordView, loss: LossFunctionStats) -> bool:
 
 def _has_axis_of(shape: tuple[int, ...], loss: LossFunctionStats) -> bool:
     """Whether an output has values for each token: an axis of tokens, or one row for each."""
-    return loss.token_length in shape[:-1] if len(shape) > 2 else shape[:1] == (math.prod(loss.target_shape),)  # noqa: PLR2004
+    return loss.token_length in shape[:-1] if len(shape) > 2 else shape[:1] == (math.prod(loss.target_shape),)
 
 
 def _shape(shape: tuple[int, ...]) -> str:

@@ -131,7 +131,7 @@ def check_negative_losses(view: RecordView) -> Iterator[Finding]:
     if {f.name for checked in (check_loss_inputs, check_targets) for f in checked(view)} & _EXPLAINED_BY:
         return
     for loss in view.record.loss_functions:
-        if loss.function in _NEVER_NEGATIVE and loss.least is not None and loss.least < -1e-3:  # noqa: PLR2004
+        if loss.function in _NEVER_NEGATIVE and loss.least is not None and loss.least < -1e-3:
             yield NEGATIVE.found_in("", {"least": loss.least, "line": loss.line}, call=describe_call(loss))
 
 
@@ -166,7 +166,7 @@ def _maximized(
 def _trend(objective: ObjectiveStats, loss: LossFunctionStats, values: list[float]) -> Iterator[Finding]:
     """A loss of labels that rises steadily: other losses may, as their targets move."""
     is_labels = loss.function in (*CLASS_LOSSES, "binary_cross_entropy", "binary_cross_entropy_with_logits")
-    if not is_labels or loss.target_values < 2 or len(values) < ENOUGH_VALUES or objective.steps < ENOUGH_VALUES:  # noqa: PLR2004
+    if not is_labels or loss.target_values < 2 or len(values) < ENOUGH_VALUES or objective.steps < ENOUGH_VALUES:
         return
     third = len(values) // 3
     first, last = fmean(values[:third]), fmean(values[-third:])
@@ -186,10 +186,10 @@ def _summed(objective: ObjectiveStats, term: ObjectiveTerm, values: list[float])
         return
     rate = objective.lr * size / max(1e-3, 1 - objective.momentum)
     third = max(1, len(values) // 3)
-    falls = fmean(values[-third:]) < 0.5 * fmean(values[:third])  # noqa: PLR2004
-    is_large = rate >= SURE_SUM or (rate >= LARGE_SUM and not falls and len(values) > 2)  # noqa: PLR2004
+    falls = fmean(values[-third:]) < 0.5 * fmean(values[:third])
+    is_large = rate >= SURE_SUM or (rate >= LARGE_SUM and not falls and len(values) > 2)
     severity = "warning" if is_large and not (objective.adapts or objective.clips) else "note"
-    trend = "" if falls or len(values) < 3 else f"It does not fall: {values[0]:.3g} at first, {values[-1]:.3g} at last."  # noqa: PLR2004
+    trend = "" if falls or len(values) < 3 else f"It does not fall: {values[0]:.3g} at first, {values[-1]:.3g} at last."
     evidence = {"batch": objective.batch, "lr": objective.lr, "line": objective.line}
     values_of = {"optimizer": objective.optimizer, "lr of mean": rate, "where": _where(objective), "trend": trend}
     yield SUMMED.found_in("", evidence, severity, **values_of)
@@ -213,8 +213,15 @@ def _scaled(objective: ObjectiveStats, term: ObjectiveTerm) -> Iterator[Finding]
         severity = "warning" if not objective.adapts and step < SMALL_STEP else "note"
         fix = "remove the factor: a loss that is a mean is divided by the batch size already; divide by the number of "
         fix += "backward passes per step only"
-    elif not term.is_sum and factor * SMALL_FACTOR > 1 and step >= LARGE_STEP and not (objective.adapts or objective.clips):
-        effect = f"Gradients are larger by this factor: {objective.optimizer} steps as with a learning rate of {step:.3g}."
+    elif (
+        not term.is_sum
+        and factor * SMALL_FACTOR > 1
+        and step >= LARGE_STEP
+        and not (objective.adapts or objective.clips)
+    ):
+        effect = (
+            f"Gradients are larger by this factor: {objective.optimizer} steps as with a learning rate of {step:.3g}."
+        )
         severity, fix = "warning", "remove the factor, or lower the learning rate"
     else:
         return
@@ -226,7 +233,7 @@ def _constant(view: RecordView, objective: ObjectiveStats) -> Iterator[Finding]:
     values = objective.values
     if len(values) < ENOUGH_CONSTANT or len(set(values)) > 1 or not math.isfinite(values[0]) or values[0] == 0:
         return
-    if any((parameter.update_ratio or 0.0) > 1e-6 for _, parameter in view.parameters):  # noqa: PLR2004
+    if any((parameter.update_ratio or 0.0) > 1e-6 for _, parameter in view.parameters):
         evidence = {"value": values[0], "passes": objective.backward_passes}
         yield CONSTANT_LOSS.found_in("", evidence, where=_where(objective))
 

@@ -94,7 +94,7 @@ class LossMeasures:
                 self._take_triplets(named)
         elif isinstance(target, Tensor) and is_readable(target) and isinstance(x, Tensor):
             self._take_targets(name, named, x, target.detach())
-            if name in REGRESSIONS and is_plain(target) and (math.isfinite(low) or math.isfinite(high)):
+            if name in REGRESSIONS and target.numel() and (math.isfinite(low) or math.isfinite(high)):
                 self._take_reach(target.detach().float(), low, high)
 
     def _take_input(self, name: str, named: dict[str, Any], x: Tensor) -> None:
@@ -107,10 +107,10 @@ class LossMeasures:
         if axis is None or not (math.isfinite(high)):
             return
         self.fields["classes"] = x.shape[axis]
-        if x.shape[axis] < 2:  # noqa: PLR2004
+        if x.shape[axis] < 2:
             return
         rows = rows_of(x, axis)
-        sums_to_one = low >= 0 and high <= 1 and bool(((rows.sum(1) - 1).abs() < 1e-2).all())  # noqa: PLR2004
+        sums_to_one = low >= 0 and high <= 1 and bool(((rows.sum(1) - 1).abs() < 1e-2).all())
         self.fields["sums_to_one"] = sums_to_one and self.fields.get("sums_to_one", True)
         if name != "cross_entropy":
             self.raise_to("unnormalized", float(rows.logsumexp(1).abs().max()))
@@ -137,7 +137,7 @@ class LossMeasures:
         low, high = (float(end) for end in kept.aminmax())
         self.lower_to("target_min", low)
         self.raise_to("target_max", high)
-        if len(self._distinct) <= 2:  # noqa: PLR2004
+        if len(self._distinct) <= 2:
             middle = kept[(kept != low) & (kept != high)].flatten()[:1].tolist() if low < high else []
             self._distinct.update(round(float(value), 5) for value in (low, high, *middle))
             self.fields["target_values"] = min(3, len(self._distinct))

@@ -45,6 +45,9 @@ _ALWAYS_MEASURED = 16
 _MAX_DEPTH = 1
 """Hand-written losses are looked for outside of modules, and in the outermost module, which may return its loss."""
 
+_PICKS = {"IndexBackward0", "IndexSelectBackward0", "GatherBackward0"}
+_MAX_STEPS_BACK = 6
+
 _ADAPTIVE = ("Adam", "NAdam", "RAdam", "Adagrad", "RMSprop", "Adadelta", "Rprop", "Lion", "Muon", "Adafactor", "LAMB")
 """Parts of the names of optimizers whose steps hardly depend on the scale of the loss."""
 
@@ -67,7 +70,6 @@ class LossWatcher(Watcher):
         self._tokens: list[weakref.ref[Tensor]] = []
         self._empty_mask: str | None = None
         self._is_mask_empty = self._is_clipped = False
-        self._model_parameters: set[int] = set()
 
     def enter_module(self, frame: CallFrame, args: Any, kwargs: Any, outer: Sequence[CallFrame]) -> None:
         if not outer:
@@ -95,6 +97,15 @@ class LossWatcher(Watcher):
         if name in value_origins.FOLLOWED:
             self._origins.follow(call, result)
 
+    def fail_function(self, call: FunctionCall) -> None:
+        """Some losses raise an error for arguments out of range."""
+        if call.name in LOSS_FUNCTIONS:
+            named = arguments_of(call)
+            x = input_of(named)
+            index = self._site(call.name, self._origins.of(x), "error") if isinstance(x, Tensor) else None
+            if index is not None:
+                self._measure(index, call.name, named, self._origins.of(x))
+
     def _take_loss(self, call: FunctionCall, result: Any) -> None:
         named = arguments_of(call)
         x = input_of(named)
@@ -117,7 +128,7 @@ class LossWatcher(Watcher):
 
     def _add_cross_entropy(self, named: dict[str, Any], logits: Tensor, origin: Origin | None, result: Tensor) -> None:
         """Add a cross-entropy, if it is a mean: a sum cannot be compared with ln(classes)."""
-        if named.get("reduction") != "mean" or logits.dim() < 2 or not is_measurable(result) or result.numel() != 1:  # noqa: PLR2004
+        if named.get("reduction") != "mean" or logits.dim() < 2 or not is_measurable(result) or result.numel() != 1:
             return
         value, losses = float(result.detach()), self._losses
         is_first_non_finite = bool(losses) and math.isfinite(losses[-1].value) and not math.isfinite(value)
@@ -160,8 +171,8 @@ class LossWatcher(Watcher):
             if argument in named:
                 fields[argument] = type(getattr(LossFunctionStats, argument))(named[argument])
         if name == "triplet_margin_loss":
-            others = (self._origins.of(named[part]) for part in ("anchor", "positive", "negative"))
-            fields["is_mined"] = fields.get("is_mined", False) or any(other is None for other in others)
+            picked = (_is_picked(named[part]) for part in ("anchor", "positive", "negative"))
+            fields["is_mined"] = fields.get("is_mined", False) or any(picked)
         low, high = (-math.inf, math.inf) if origin is None else (origin.low, origin.high)
         measures.take(name, named, low, high)
 
@@ -180,14 +191,14 @@ class LossWatcher(Watcher):
         kept = flat != ignore_index if ignore_index is not None else torch.ones_like(flat, dtype=torch.bool)
         equal = False
         for tokens in (reference() for reference in self._tokens):
-            if tokens is None or tokens.dim() < 2 or tokens.numel() != flat.numel() or tokens.device != flat.device:  # noqa: PLR2004
+            if tokens is None or tokens.dim() < 2 or tokens.numel() != flat.numel() or tokens.device != flat.device:
                 continue
             rows, wanted = tokens.detach(), flat.view(tokens.shape)
-            if rows.shape[1] > 2 and float((rows[:, 1:] == wanted[:, :-1]).float().mean()) > 0.9:  # noqa: PLR2004
+            if rows.shape[1] > 2 and float((rows[:, 1:] == wanted[:, :-1]).float().mean()) > 0.9:
                 return  # teacher forcing
             matches = (rows == wanted).flatten()[kept]
-            if matches.numel() >= 32 and float(matches.float().mean()) >= 0.99:  # noqa: PLR2004
-                equal = len(flat[kept].unique()) >= 4  # noqa: PLR2004
+            if matches.numel() >= 32 and float(matches.float().mean()) >= 0.99:
+                equal = len(flat[kept].unique()) >= 4
                 measures.fields["token_length"] = int(rows.shape[1])
         measures.count("calls_equal_to_input", int(equal))
 
@@ -203,15 +214,22 @@ class LossWatcher(Watcher):
     def _find_hand_written(self, call: FunctionCall, result: Tensor) -> None:
         """Find differences of predictions and targets, likelihoods of labels, and masks that leave nothing."""
         name, args = call.name, call.args
-        if name in ("sub", "rsub", "mul") and len(args) > 1 and isinstance(args[0], Tensor) and isinstance(args[1], Tensor):
+        if (
+            name in ("sub", "rsub", "mul")
+            and len(args) > 1
+            and isinstance(args[0], Tensor)
+            and isinstance(args[1], Tensor)
+        ):
             x, other = args[:2] if args[0].requires_grad else args[1::-1]
-            if other.requires_grad or not is_measurable(x) or other.numel() < 2:  # noqa: PLR2004
+            if other.requires_grad or not is_measurable(x) or other.numel() < 2:
                 return
             if name == "mul":
                 self._find_product(x, other, result)
-            elif is_measurable(other) and self._terms.of(x) is None:
+            elif is_readable(other) and self._terms.of(x) is None:
                 self._begin("difference", x, other, result)
-        elif name in ("getitem", "gather", "masked_select", "take_along_dim", "index_select") and isinstance(args[0], Tensor):
+        elif name in ("getitem", "gather", "masked_select", "take_along_dim", "index_select") and isinstance(
+            args[0], Tensor
+        ):
             if args[0].numel() and not result.numel():
                 self._is_mask_empty, self._empty_mask = True, source_line()
             elif self._is_log_softmax(args[0]) and _has_integers(args[1:]):
@@ -223,7 +241,7 @@ class LossWatcher(Watcher):
         if not other.any():
             self._is_mask_empty, self._empty_mask = True, source_line()
         elif self._is_log_softmax(x) and x.shape == other.shape and x.shape[-1] > 1 and bool((other >= 0).all()):
-            if bool(((other.sum(-1) - 1).abs() < 1e-2).all()):  # noqa: PLR2004
+            if bool(((other.sum(-1) - 1).abs() < 1e-2).all()):
                 self._begin("log_likelihood", x, None, result)
         elif _broadcasts(tuple(x.shape), tuple(other.shape)) and self._terms.of(x) is None:
             self._begin("product", x, other, result)
@@ -294,7 +312,7 @@ class LossWatcher(Watcher):
 
     def _steps_model(self, optimizer: Optimizer) -> bool:
         tracked = self.watched.parameters.tracked
-        return any(id(parameter) in tracked for parameter in parameters_of(optimizer))
+        return not tracked.keys().isdisjoint(map(id, parameters_of(optimizer)))
 
     def finish(self) -> dict[str, Any]:
         self._origins.clear()
@@ -347,6 +365,16 @@ def _broadcasts(x: tuple[int, ...], target: tuple[int, ...]) -> bool:
         return math.prod(torch.broadcast_shapes(x, target)) > math.prod(x)
     except RuntimeError:
         return False
+
+
+def _is_picked(tensor: Tensor) -> bool:
+    """Whether a tensor was picked from another one by indices, in one of the last operations."""
+    nodes = [tensor.grad_fn]
+    for _ in range(_MAX_STEPS_BACK):
+        if any(node is not None and node.name() in _PICKS for node in nodes):
+            return True
+        nodes = [before for node in nodes if node is not None for before, _ in node.next_functions][:8]
+    return False
 
 
 def _has_integers(indices: Sequence[Any]) -> bool:

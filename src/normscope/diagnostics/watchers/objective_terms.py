@@ -132,9 +132,9 @@ def _scale(name: str, arguments: list[Any], known: dict[int, Terms]) -> Terms:
             weighted = first if bool((other >= 0).all()) else _times(first, None)
             return replace(weighted, parts=tuple(replace(part, is_weighted=True) for part in weighted.parts))
         number = float(other) if other.numel() else math.nan
-        if name == "mul" and not other.dim() and number >= 2 and math.frexp(number)[0] == 0.5:  # noqa: PLR2004
+        if name == "mul" and not other.dim() and number >= 2 and math.frexp(number)[0] == 0.5:
             return replace(first, loss_scale=first.loss_scale * number)
-    elif type(other) in (int, float):
+    elif isinstance(other, int | float):
         number = float(other)
     else:
         return _times(first, None)

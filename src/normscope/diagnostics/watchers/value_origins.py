@@ -1,6 +1,7 @@
 """Where the values of a tensor come from: the function that bounds them, the module that returned them."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,6 +27,13 @@ BOUNDS: dict[str, tuple[float, float]] = {
 }
 """Least and largest values that a function can return, with its default arguments."""
 
+_MONOTONE: dict[str, Callable[[float], float]] = {
+    "sigmoid": lambda x: 0.5 + 0.5 * math.tanh(x / 2),
+    "tanh": math.tanh,
+    "relu": lambda x: max(x, 0.0),
+}
+"""Functions whose bounds follow from those of their input."""
+
 SOFTMAXES = {"softmax", "log_softmax", "softmin", "gumbel_softmax"}
 PROBABILITY_FUNCTIONS = {"softmax", "log_softmax", "sigmoid"}
 """Functions that cross-entropy applies itself. Applying them before is a common mistake."""
@@ -37,7 +45,19 @@ _AFFINE = {"mul", "div", "add", "sub", "rsub", "neg"}
 _CLAMPS = {"clamp", "clip", "clamp_min", "clamp_max"}
 _NORMS = {"norm", "linalg_norm", "linalg_vector_norm", "vector_norm"}
 _PRODUCTS = {"matmul", "mm", "bmm", "linear", "addmm", "einsum"}
-_KEEPING_COSINES = {"cos", "acos", "arccos", "where", "scatter", "masked_fill", "index_put", "cat", "stack", "sqrt", "pow"}
+_KEEPING_COSINES = {
+    "cos",
+    "acos",
+    "arccos",
+    "where",
+    "scatter",
+    "masked_fill",
+    "index_put",
+    "cat",
+    "stack",
+    "sqrt",
+    "pow",
+}
 
 FOLLOWED = frozenset(
     {*BOUNDS, *_PASSING, *_AFFINE, *_CLAMPS, *_NORMS, *_PRODUCTS, *_KEEPING_COSINES, "normalize", "embedding"}
@@ -131,7 +151,10 @@ class ValueOrigins:
         cosines = call.name == "cosine_similarity"
         if call.name in ("relu", "abs", "square", "exp") and (before := self.of(x)) is not None:
             cosines = before.has_cosines
-        origin = Origin(call.name, _module(call), low, high, False, size, over_batch, self.of(x), cosines)
+        given = self.of(x)
+        if given is not None and call.name in _MONOTONE:
+            low, high = (_MONOTONE[call.name](end) for end in (given.low, given.high))
+        origin = Origin(call.name, _module(call), low, high, False, size, over_batch, given, cosines)
         if origin.before is not None and origin.before.before is not None:  # one step back is enough
             origin = replace(origin, before=replace(origin.before, before=None))
         self._origins.put(result, origin)
@@ -148,11 +171,11 @@ class ValueOrigins:
         named = dict(zip(("input", "min", "max"), call.args, strict=False)) | call.kwargs
         if call.name == "clamp_max":
             named = {"max": named.get("min", named.get("max"))}
-        low, high = (float(v) if type(v) in (int, float) else None for v in (named.get("min"), named.get("max")))
+        low, high = (float(v) if isinstance(v, int | float) else None for v in (named.get("min"), named.get("max")))
         origin = self.of(x) or Origin("clamp", _module(call))
         low, high = (-_INF if low is None else low), (_INF if high is None else high)
         if origin.function is None:
-            origin = replace(origin, function="clamp", module=_module(call) if call.frames else origin.module)
+            origin = Origin("clamp", _module(call), before=origin, has_cosines=origin.has_cosines)
         self._origins.put(result, replace(origin, low=max(origin.low, low), high=min(origin.high, high)))
         if isinstance(x, Tensor) and (unit := self._unit.get(x)) is not None:
             self._unit.put(result, unit)
@@ -170,7 +193,7 @@ class ValueOrigins:
         other = others[0] if others else None
         if name == "neg":
             self._origins.put(result, origin.affine(-1.0, 0.0))
-        elif type(other) in (int, float) and (name != "div" or (args[0] is x and other)):
+        elif isinstance(other, int | float) and (name != "div" or (args[0] is x and other)):
             number = float(other)
             factor, shift = {
                 "mul": (number, 0.0),
@@ -214,4 +237,3 @@ def rows_of(values: Tensor, axis: int) -> Tensor:
 def is_plain(tensor: object) -> bool:
     """Whether the values of a floating-point tensor can be read and there are some."""
     return is_measurable(tensor) and tensor.numel() > 0
-

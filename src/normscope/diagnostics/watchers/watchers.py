@@ -55,6 +55,9 @@ class Watchers:
         for watch in (*interested, *self._of_every_function) if interested else self._of_every_function:
             self._session.guarded(f"`{call.name}()`", watch, call, result)
 
+    def fail_function(self, call: FunctionCall) -> None:
+        self._tell("fail_function", call)
+
     def stop(self) -> None:
         self._stack.close()
         self._tell("stop")
