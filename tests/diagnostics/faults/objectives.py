@@ -147,7 +147,7 @@ def hand_written_sum_of_squares() -> Setup:
         x, labels = points(i)
         return torch.sum((labels - model(x).squeeze(1)) ** 2)
 
-    return train(model, loss, steps=4, optimizer=_sgd(model, 0.003))
+    return train(model, loss, steps=3, optimizer=_sgd(model, 0.01))
 
 
 @fault("loss-scaled", "", ["zero-gradient"])
