@@ -8,7 +8,9 @@ from normscope.diagnostics.stats.losses import LossFunctionStats
 HAND_WRITTEN = {
     "difference": "the difference of predictions and targets",
     "product": "the product of predictions and targets",
-    "log_likelihood": "the log-likelihood of the targets",
+    "log_likelihood": "the likelihood of the targets",
+    "similarity": "the similarity of predictions and targets",
+    "hinge": "the hinge loss",
 }
 CLASS_LOSSES = ("cross_entropy", "nll_loss")
 

@@ -9,9 +9,15 @@ from normscope.diagnostics.stats.losses import LossFunctionStats
 
 BROADCASTS = FindingKind("""
 loss-broadcasts: {call} broadcasts predictions {predictions} against targets {targets}
-why: Each prediction is compared with the targets of all samples, rather than with its own. The loss is smallest if
-every prediction is the mean of the targets.
-fix: give both the same shape: predictions.squeeze(-1), or targets.unsqueeze(-1)
+why: Predictions are compared with targets of other samples or outputs, rather than with their own. The loss is smallest
+if all predictions are the mean of the targets that they meet.
+fix: give both the same shape: predictions.squeeze(-1), targets.unsqueeze(-1), or predictions.gather(1, index)
+""")
+TRANSPOSED = FindingKind("""
+mixes-axes: {call} compares predictions in one order with targets in another
+why: The predictions were flattened from (time, batch, classes), and the targets from (batch, time), or the reverse:
+most predictions are compared with the target of another sample and position.
+fix: transpose one of them before it is flattened: predictions.transpose(0, 1).flatten(0, 1)
 """)
 OUT_OF_RANGE = FindingKind("""
 targets-out-of-range: targets of {call} are from {target min} to {target max}; {expected}
@@ -104,7 +110,7 @@ MOSTLY = 0.9
 FEW_TRIPLETS = 8
 
 _PROBABILITY_LOSSES = ("binary_cross_entropy", "binary_cross_entropy_with_logits", "multilabel_soft_margin_loss")
-_SIGN_LOSSES = ("soft_margin_loss", "hinge_embedding_loss", "margin_ranking_loss", "cosine_embedding_loss")
+_SIGN_LOSSES = ("hinge", "soft_margin_loss", "hinge_embedding_loss", "margin_ranking_loss", "cosine_embedding_loss")
 
 
 @check("structural")
@@ -129,6 +135,8 @@ def _wrong_targets(loss: LossFunctionStats) -> Iterator[Finding]:
         evidence = {"calls": loss.broadcasts, "line": loss.line}
         shapes = {"predictions": _shape(loss.input_shape), "targets": _shape(loss.target_shape)}
         yield BROADCASTS.found_in("", evidence, "error", call=call, **shapes)
+    if loss.transposed:
+        yield TRANSPOSED.found_in("", {"calls": loss.transposed, "line": loss.line}, "error", call=call)
     yield from _out_of_range(loss)
     yield from _missing(loss)
     smoothing = _smoothing(loss)

@@ -21,7 +21,12 @@ from the output of the model
 """)
 MAXIMIZED = FindingKind("""
 loss-maximized: {call} is maximized: {how}
-why: {effect} The value that backward starts from goes from {first} to {last}.
+why: Each step makes errors larger. The value that backward starts from goes from {first} to {last}.
+fix: {fix}
+""")
+MINIMIZED = FindingKind("""
+loss-maximized: {call} is minimized: {how}
+why: Each step makes the right predictions less likely. The value that backward starts from goes from {first} to {last}.
 fix: {fix}
 """)
 RISES = FindingKind("""
@@ -75,6 +80,7 @@ STEADY = 0.6
 noise of batches does not change, and a trend alone is not enough: the loss also has to double."""
 
 ENOUGH_VALUES, ENOUGH_CONSTANT = 10, 4
+_MAX_PAIRED = 100
 SUM_OF_SAMPLES = 8
 """A sum over fewer samples is no matter of scale."""
 
@@ -116,7 +122,7 @@ def check_objectives(view: RecordView) -> Iterator[Finding]:
             found = list(_maximized(objective, term, loss, finite)) if is_alone else []
             yield from found
             if not found and is_alone:
-                yield from _trend(objective, loss, finite)
+                yield from _trend(objective, loss)
             yield from _summed(objective, term, finite)
             yield from _scaled(objective, term)
         yield from _constant(view, objective)
@@ -145,32 +151,32 @@ def _maximized(
         if loss.function == "difference" and values[-1] < 0 and not term.is_weighted:
             yield SIGNED.found_in("", {"last": values[-1], "line": objective.line}, where=_where(objective))
         return
-    is_likelihood = loss.function == "log_likelihood"
-    if loss.function in ("difference", "product") or (is_likelihood and term.is_weighted):
-        is_likelihood = False
-        if loss.function != "difference":
-            return
+    is_likelihood = loss.function in ("log_likelihood", "similarity")
+    if loss.function == "product" or (is_likelihood and term.is_weighted):
+        return
     sign = math.copysign(1.0, factor) * (-1 if is_likelihood else 1) * (-1 if objective.maximizes else 1)
     if sign > 0 or (loss.function not in HAND_WRITTEN and loss.function not in _NEVER_NEGATIVE):
         return
+    evidence = {"first": values[0], "last": values[-1], "steps": objective.steps, "line": objective.line}
     how, fix = "backward starts from its negative", "remove the minus before the loss"
     if objective.maximizes:
         how, fix = f"{objective.optimizer} has maximize=True", "remove maximize=True from the optimizer"
     elif is_likelihood:
-        how, fix = "backward starts from the log-likelihood without a minus", "use its negative: -log_probs.mean()"
-    effect = "Optimizers minimize, so each step makes the right predictions less likely, or errors larger."
-    evidence = {"first": values[0], "last": values[-1], "steps": objective.steps, "line": objective.line}
-    yield MAXIMIZED.found_in("", evidence, call=describe_call(loss), how=how, fix=fix, effect=effect)
+        how, fix = "backward starts from it without a minus", "use its negative, such as -log_probs.mean()"
+        yield MINIMIZED.found_in("", evidence, call=describe_call(loss), how=how, fix=fix)
+        return
+    yield MAXIMIZED.found_in("", evidence, call=describe_call(loss), how=how, fix=fix)
 
 
-def _trend(objective: ObjectiveStats, loss: LossFunctionStats, values: list[float]) -> Iterator[Finding]:
+def _trend(objective: ObjectiveStats, loss: LossFunctionStats) -> Iterator[Finding]:
     """A loss of labels that rises steadily: other losses may, as their targets move."""
+    values = [value for value in loss.values or objective.values if math.isfinite(value)][:_MAX_PAIRED]
     is_labels = loss.function in (*CLASS_LOSSES, "binary_cross_entropy", "binary_cross_entropy_with_logits")
     if not is_labels or loss.target_values < 2 or len(values) < ENOUGH_VALUES or objective.steps < ENOUGH_VALUES:
         return
     third = len(values) // 3
     first, last = fmean(values[:third]), fmean(values[-third:])
-    if 0 < 2 * first < last and _kendall(values[:: max(1, len(values) // 100)]) >= STEADY:
+    if 0 < 2 * first < last and _kendall(values) >= STEADY:
         yield RISES.found_in("", {"first": first, "last": last, "steps": len(values)}, where=_where(objective))
 
 

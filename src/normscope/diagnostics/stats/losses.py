@@ -8,13 +8,14 @@ class LossFunctionStats:
     """The calls of a loss function, with gradients, from one line of code for outputs of one module.
 
     Args:
-        function: its name; `difference` for a hand-written difference of predictions and targets.
+        function: its name; for hand-written losses, `difference`, `product`, `hinge`, `log_likelihood` or `similarity`.
         line: the line that called it, such as `train.py:12`.
         source: the innermost module that returned its input; None if no module returned it unchanged.
         calls: number of calls.
         reduction: its argument.
         input_shape, target_shape: of the first call, or of the first that broadcasts.
         broadcasts: calls in which the input and the target have as many values, but broadcast to more.
+        transposed: calls in which input and targets were flattened from axes in opposite order.
         classes: size of the axis of classes; 0 without one.
         origin_function: the last function with bounds that computed the input, if any.
         origin_scaled: whether its output was multiplied or shifted before it became the input.
@@ -61,6 +62,7 @@ class LossFunctionStats:
     input_shape: tuple[int, ...] = ()
     target_shape: tuple[int, ...] = ()
     broadcasts: int = 0
+    transposed: int = 0
     classes: int = 0
     origin_function: str | None = None
     origin_scaled: bool = False

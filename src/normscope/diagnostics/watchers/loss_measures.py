@@ -125,6 +125,7 @@ class LossMeasures:
                 self.lower_to("target_sum_min", float(sums.min()))
                 self.raise_to("target_sum_max", float(sums.max()))
         kept = target
+        self._take_positive_weight(named.get("pos_weight"))
         if name in CLASS_LOSSES and not target.is_floating_point():
             kept = target[target != named["ignore_index"]]
             self.count("ignored", target.numel() - kept.numel())
@@ -147,6 +148,10 @@ class LossMeasures:
             zero = torch.nonzero(weight.detach() == 0).flatten().tolist()
             self._ignored_class.update(set(zero[:1024]) & set(kept.unique().tolist()))
             self.fields["zero_weight_classes"] = len(self._ignored_class)
+
+    def _take_positive_weight(self, weight: Any) -> None:
+        if isinstance(weight, Tensor) and bool((weight == 0).any()):
+            self.fields["zero_weight_classes"] = int((weight == 0).sum())
 
     def _take_reach(self, target: Tensor, low: float, high: float) -> None:
         variance = float(target.var(unbiased=False))

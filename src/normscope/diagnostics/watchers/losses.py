@@ -12,12 +12,13 @@ from torch.optim.optimizer import Optimizer
 from normscope.diagnostics.collect.parameters import parameters_of
 from normscope.diagnostics.collect.session import CallFrame
 from normscope.diagnostics.collect.source_lines import source_line
-from normscope.diagnostics.collect.tensors import is_measurable, is_readable
+from normscope.diagnostics.collect.tensors import is_measurable, is_readable, version_of
 from normscope.diagnostics.record import LossRecord
 from normscope.diagnostics.stats.losses import LossFunctionStats, ObjectiveStats, ObjectiveTerm
 from normscope.diagnostics.watchers import objective_terms, value_origins
 from normscope.diagnostics.watchers.loss_measures import (
     LOSS_FUNCTIONS,
+    REGRESSIONS,
     LossMeasures,
     arguments_of,
     classes_axis,
@@ -28,6 +29,7 @@ from normscope.diagnostics.watchers.objective_terms import ObjectiveTerms, Terms
 from normscope.diagnostics.watchers.value_origins import PROBABILITY_FUNCTIONS, Origin, ValueOrigins
 from normscope.diagnostics.watchers.watcher import Watched, Watcher
 from normscope.tracing.nested_tensors import tensors_in
+from normscope.tracing.tensor_table import TensorTable
 from normscope.tracing.tracer import FunctionCall
 
 _MAX_LOSSES = 1000
@@ -43,8 +45,10 @@ _ALWAYS_MEASURED = 16
 """So many calls of a loss function are measured; after that, every 16th."""
 
 _MAX_DEPTH = 1
-"""Hand-written losses are looked for outside of modules, and in the outermost module, which may return its loss."""
+"""Hand-written losses are looked for outside of modules, in the outermost module, which may return its loss, and in
+modules without parameters, such as a criterion that is part of the model."""
 
+_SELECTING = {"getitem", "gather", "masked_select", "take_along_dim", "index_select"}
 _PICKS = {"IndexBackward0", "IndexSelectBackward0", "GatherBackward0"}
 _MAX_STEPS_BACK = 6
 
@@ -66,6 +70,8 @@ class LossWatcher(Watcher):
         self._sites: dict[tuple[Any, ...], int] = {}
         self._measures: list[LossMeasures] = []
         self._objectives: dict[tuple[Any, ...], dict[str, Any]] = {}
+        self._without_parameters: dict[nn.Module, bool] = {}
+        self._margins = TensorTable[tuple[Tensor, bool]](version_of)
         self._since_step: list[dict[str, Any]] = []
         self._tokens: list[weakref.ref[Tensor]] = []
         self._empty_mask: str | None = None
@@ -90,12 +96,22 @@ class LossWatcher(Watcher):
             if isinstance(call.args[0], Tensor):
                 self._tokens.append(weakref.ref(call.args[0]))
             return
-        if len(call.frames) <= _MAX_DEPTH and isinstance(result, Tensor) and result.requires_grad:
-            self._find_hand_written(call, result)
-        if len(call.frames) <= _MAX_DEPTH and name in objective_terms.FOLLOWED:
-            self._terms.follow(call, result)
+        if self._may_be_loss(call.frames):
+            if isinstance(result, Tensor) and result.requires_grad:
+                self._find_hand_written(call, result)
+            if name in objective_terms.FOLLOWED:
+                self._terms.follow(call, result)
         if name in value_origins.FOLLOWED:
             self._origins.follow(call, result)
+
+    def _may_be_loss(self, frames: Sequence[CallFrame]) -> bool:
+        """Whether a function is called where losses are computed."""
+        if len(frames) <= _MAX_DEPTH:
+            return True
+        module = frames[-1].module
+        if module not in self._without_parameters:
+            self._without_parameters[module] = next(module.parameters(), None) is None
+        return self._without_parameters[module]
 
     def fail_function(self, call: FunctionCall) -> None:
         """Some losses raise an error for arguments out of range."""
@@ -165,6 +181,7 @@ class LossWatcher(Watcher):
             return
         if isinstance(target, Tensor) and x.is_floating_point():
             self._take_shapes(fields, measures, name, tuple(x.shape), tuple(target.shape))
+            measures.count("transposed", int(_is_transposed(x, target)))
             if not target.is_floating_point() and is_readable(target):
                 self._compare_with_tokens(measures, target, named.get("ignore_index"))
         for argument in ("label_smoothing", "log_target", "log_input"):
@@ -180,6 +197,8 @@ class LossWatcher(Watcher):
         self, fields: dict[str, Any], measures: LossMeasures, name: str, x: tuple[int, ...], target: tuple[int, ...]
     ) -> None:
         is_wrong = name not in ("cross_entropy", "nll_loss", "ctc_loss", "multi_margin_loss") and _broadcasts(x, target)
+        if name in REGRESSIONS and name != "difference" and x != target and math.prod(target) > 1:
+            is_wrong = is_wrong or len(x) == len(target) or math.prod(target) > math.prod(x)
         if is_wrong:
             measures.count("broadcasts")
         if is_wrong or "input_shape" not in fields:
@@ -214,12 +233,9 @@ class LossWatcher(Watcher):
     def _find_hand_written(self, call: FunctionCall, result: Tensor) -> None:
         """Find differences of predictions and targets, likelihoods of labels, and masks that leave nothing."""
         name, args = call.name, call.args
-        if (
-            name in ("sub", "rsub", "mul")
-            and len(args) > 1
-            and isinstance(args[0], Tensor)
-            and isinstance(args[1], Tensor)
-        ):
+        if len(self._margins):
+            self._find_hinge(call, result)
+        if name in ("sub", "rsub", "mul") and len(args) > 1 and all(isinstance(a, Tensor) for a in args[:2]):
             x, other = args[:2] if args[0].requires_grad else args[1::-1]
             if other.requires_grad or not is_measurable(x) or other.numel() < 2:
                 return
@@ -227,28 +243,41 @@ class LossWatcher(Watcher):
                 self._find_product(x, other, result)
             elif is_readable(other) and self._terms.of(x) is None:
                 self._begin("difference", x, other, result)
-        elif name in ("getitem", "gather", "masked_select", "take_along_dim", "index_select") and isinstance(
-            args[0], Tensor
-        ):
+        elif name in _SELECTING and isinstance(args[0], Tensor):
             if args[0].numel() and not result.numel():
                 self._is_mask_empty, self._empty_mask = True, source_line()
-            elif self._is_log_softmax(args[0]) and _has_integers(args[1:]):
+            elif self._is_likelihood(args[0]) and _has_integers(args[1:]):
                 self._begin("log_likelihood", args[0], None, result)
+        elif name == "cosine_similarity" and len(args) > 1 and args[0].requires_grad is not args[1].requires_grad:
+            self._begin("similarity", args[0] if args[0].requires_grad else args[1], None, result)
 
     def _find_product(self, x: Tensor, other: Tensor, result: Tensor) -> None:
         if not other.is_floating_point() and not is_readable(other) and other.dtype != torch.bool:
             return
         if not other.any():
             self._is_mask_empty, self._empty_mask = True, source_line()
-        elif self._is_log_softmax(x) and x.shape == other.shape and x.shape[-1] > 1 and bool((other >= 0).all()):
+        elif self._is_likelihood(x) and x.shape == other.shape and x.shape[-1] > 1 and bool((other >= 0).all()):
             if bool(((other.sum(-1) - 1).abs() < 1e-2).all()):
                 self._begin("log_likelihood", x, None, result)
         elif _broadcasts(tuple(x.shape), tuple(other.shape)) and self._terms.of(x) is None:
             self._begin("product", x, other, result)
+        elif x.shape == other.shape and self._terms.of(x) is None and bool(((other == 0) | (other == 1)).all()):
+            self._margins.put(result, (other, False))
 
-    def _is_log_softmax(self, x: Tensor) -> bool:
+    def _find_hinge(self, call: FunctionCall, result: Tensor) -> None:
+        """Find max(0, 1 - y * x), whose targets should be 1 and -1, with targets 0 and 1."""
+        known = next((a for a in call.args if isinstance(a, Tensor) and self._margins.get(a) is not None), None)
+        if known is None:
+            return
+        target, is_margin = self._margins.get(known) or (known, False)
+        if call.name in ("sub", "rsub") and any(isinstance(a, int | float) and a > 0 for a in call.args):
+            self._margins.put(result, (target, True))
+        elif is_margin and call.name in ("clamp", "clamp_min", "relu", "maximum", "max"):
+            self._begin("hinge", known, target, result)
+
+    def _is_likelihood(self, x: Tensor) -> bool:
         origin = self._origins.of(x)
-        return origin is not None and origin.function == "log_softmax" and not origin.is_scaled
+        return origin is not None and origin.function in ("log_softmax", "softmax") and not origin.is_scaled
 
     def _begin(self, name: str, x: Tensor, target: Tensor | None, result: Tensor) -> None:
         origin = self._origins.of(x)
@@ -317,6 +346,7 @@ class LossWatcher(Watcher):
     def finish(self) -> dict[str, Any]:
         self._origins.clear()
         self._terms.clear()
+        self._margins.clear()
         self._tokens.clear()
         self._since_step.clear()
         functions = []
@@ -365,6 +395,15 @@ def _broadcasts(x: tuple[int, ...], target: tuple[int, ...]) -> bool:
         return math.prod(torch.broadcast_shapes(x, target)) > math.prod(x)
     except RuntimeError:
         return False
+
+
+def _is_transposed(x: Tensor, target: Tensor) -> bool:
+    """Whether rows are flattened from (time, batch, classes), and their targets from (batch, time), or the reverse."""
+    whole, targets = x._base, target._base
+    if x.dim() != 2 or target.dim() != 1 or whole is None or targets is None:  # noqa: PLR2004
+        return False
+    is_pair = whole.dim() == 3 and targets.dim() == 2 and whole.shape[-1] == x.shape[-1]  # noqa: PLR2004
+    return is_pair and whole.shape[0] != whole.shape[1] and tuple(whole.shape[:2]) == tuple(targets.shape[::-1])
 
 
 def _is_picked(tensor: Tensor) -> bool:
