@@ -68,8 +68,8 @@ fix: for two classes, use two outputs, or one output with F.binary_cross_entropy
 """)
 OUT_OF_REACH = FindingKind("""
 output-out-of-reach: {outside:%} of the targets lie outside of what {source} returns, {low} to {high}
-why: Targets are from {target min} to {target max}. What no output can reach is {unreachable:%} of the targets' variance:
-this part of the loss remains, and pushes the activation into saturation.
+why: Targets are from {target min} to {target max}. What no output can reach is {unreachable:%} of their variance: this
+part of the loss remains, and pushes the activation into saturation.
 fix: remove {function}() from the output, or scale the targets to its range
 """)
 BOUNDED_LOGITS = FindingKind("""
@@ -202,10 +202,10 @@ def _probabilities(loss: LossFunctionStats) -> Finding | None:
         return PROBABILITIES_IN_BINARY_LOSS.found_in(
             loss.origin_module or "", evidence, source=_place(loss), call=call, function=function, **values
         )
-    if loss.function == "binary_cross_entropy" and loss.input_min is not None and loss.input_max is not None:
-        if loss.input_min < 0 or loss.input_max > 1:
-            evidence = {"least": loss.input_min, "largest": loss.input_max, "line": loss.line}
-            return NO_PROBABILITIES.found_in("", evidence, "error", call=call)
+    least, largest = loss.input_min or 0.0, loss.input_max or 0.0
+    if loss.function == "binary_cross_entropy" and not 0 <= least <= largest <= 1:
+        evidence = {"least": least, "largest": largest, "line": loss.line}
+        return NO_PROBABILITIES.found_in("", evidence, "error", call=call)
     cuts_off = function in ("relu", "hardtanh", "tanh") or (function == "clamp" and loss.zeros > MIN_UNREACHABLE)
     if loss.function == "binary_cross_entropy" and cuts_off and not loss.origin_scaled:
         zeros = f" {loss.zeros:.0%} of its outputs are exactly zero." if loss.zeros else ""

@@ -32,7 +32,8 @@ fix: reserve an index for the blank that no label has, or pass the right one: CT
 TOO_SHORT = FindingKind("""
 targets-out-of-range: {too short} of {samples} sequences of {call} have fewer inputs than targets
 why: They cannot be aligned: their loss is infinite, or zero with zero_infinity=True, and nothing is learned from them.
-fix: check input_lengths, which count steps of the output after striding and pooling, and the axes: (time, batch, classes)
+fix: check input_lengths, which count steps of the output after striding and pooling, and the order of its axes: time,
+batch, classes
 """)
 NO_TARGETS = FindingKind("""
 no-targets: in {empty} of {calls} calls of {call}, {why_empty}
@@ -78,7 +79,7 @@ why: Their distance is zero, so nothing pulls different samples of a class toget
 fix: draw the positive from other samples of the class, or augment it
 """)
 SWAPPED = FindingKind("""
-triplets-swapped: in {swapped:%} of the first triplets of {call}, the positive is farther from the anchor than the negative
+triplets-swapped: in {swapped:%} of the first triplets of {call}, the positive is farther away than the negative
 why: Even embeddings of an untrained network put similar inputs closer together. The loss pulls the negative to the
 anchor, and pushes the positive away.
 fix: check the order of the arguments: anchor, positive, negative
@@ -105,7 +106,7 @@ FEW, MANY_IGNORED = 2, 64
 tokens still has one target for each sequence."""
 
 MOSTLY = 0.9
-"""Fraction of calls or triplets. If positives and negatives were alike, 8 triplets would agree with probability 1/256."""
+"""Fraction of calls or triplets. Of 8 triplets whose positives and negatives are alike, all agree once in 256."""
 
 FEW_TRIPLETS = 8
 

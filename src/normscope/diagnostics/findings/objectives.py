@@ -36,8 +36,8 @@ fix: check the sign of the loss and of the update, then lower the learning rate
 """)
 SIGNED = FindingKind("""
 negative-loss: the loss{where} is a mean of signed errors, {last} at the end
-why: Predictions minus targets, without a square or absolute value, has no minimum: the loss falls as long as predictions
-move in one direction.
+why: Predictions minus targets, without a square or absolute value, has no minimum: the loss falls as long as
+predictions move in one direction.
 fix: use F.mse_loss or F.l1_loss
 """)
 NEGATIVE = FindingKind("""
@@ -212,10 +212,12 @@ def _scaled(objective: ObjectiveStats, term: ObjectiveTerm) -> Iterator[Finding]
     total = factor * objective.backward_passes / objective.steps
     step = total * objective.lr / max(1e-3, 1 - objective.momentum)
     if total < SMALL_FACTOR:
-        effect = "Gradients are smaller by this factor"
-        effect += f", so {objective.optimizer} steps as with a learning rate of {step:.1e}." if not objective.adapts else (
-            f". {objective.optimizer} makes up for it, as long as gradients are far above its eps."
-        )  # fmt: skip
+        effect = f"Gradients are smaller by this factor: {objective.optimizer} "
+        effect += (
+            "makes up for it, as long as they are far above its eps."
+            if objective.adapts
+            else (f"steps as with a learning rate of {step:.1e}.")
+        )
         severity = "warning" if not objective.adapts and step < SMALL_STEP else "note"
         fix = "remove the factor: a loss that is a mean is divided by the batch size already; divide by the number of "
         fix += "backward passes per step only"

@@ -400,10 +400,10 @@ def _broadcasts(x: tuple[int, ...], target: tuple[int, ...]) -> bool:
 def _is_transposed(x: Tensor, target: Tensor) -> bool:
     """Whether rows are flattened from (time, batch, classes), and their targets from (batch, time), or the reverse."""
     whole, targets = x._base, target._base
-    if x.dim() != 2 or target.dim() != 1 or whole is None or targets is None:  # noqa: PLR2004
+    if x.dim() != 2 or target.dim() != 1 or whole is None or targets is None:
         return False
-    is_pair = whole.dim() == 3 and targets.dim() == 2 and whole.shape[-1] == x.shape[-1]  # noqa: PLR2004
-    return is_pair and whole.shape[0] != whole.shape[1] and tuple(whole.shape[:2]) == tuple(targets.shape[::-1])
+    is_pair = whole.dim() == 3 and targets.dim() == 2 and whole.shape[-1] == x.shape[-1]
+    return bool(is_pair and whole.shape[0] != whole.shape[1] and whole.shape[:2] == targets.shape[::-1])
 
 
 def _is_picked(tensor: Tensor) -> bool:

@@ -37,6 +37,8 @@ class Watchers:
             for name in watcher.functions or ():
                 self._by_function[name].append(watcher.call_function)
         self._stack = ExitStack()
+        self._is_stepping = False
+        """Whether an optimizer steps: its arithmetic is none of the training loop. A closure calls the model again."""
 
     def start(self) -> None:
         self._tell("start")
@@ -45,12 +47,15 @@ class Watchers:
         self._parameters.after_any_step.append(lambda optimizer: self._hear("after_step", optimizer))
 
     def enter_module(self, frame: CallFrame, args: Any, kwargs: Any, outer: Sequence[CallFrame]) -> None:
+        self._is_stepping = False
         self._tell("enter_module", frame, args, kwargs, outer)
 
     def exit_module(self, frame: CallFrame, output: Any) -> None:
         self._tell("exit_module", frame, output)
 
     def call_function(self, call: FunctionCall, result: Any) -> None:
+        if self._is_stepping:
+            return
         interested = self._by_function.get(call.name)
         for watch in (*interested, *self._of_every_function) if interested else self._of_every_function:
             self._session.guarded(f"`{call.name}()`", watch, call, result)
@@ -71,6 +76,7 @@ class Watchers:
 
     def _hear(self, event: str, *args: Any) -> None:
         if self._session.is_active and threading.get_ident() == self._session.thread:
+            self._is_stepping = event == "before_step"
             self._tell(event, *args)
 
     def _tell(self, event: str, *args: Any) -> None:
