@@ -2,7 +2,7 @@
 
 CAUSES: dict[str, set[str]] = {
     # losses
-    "probabilities where logits are expected": {"probabilities-as-logits"},
+    "probabilities where logits are expected": {"probabilities-as-logits", "logits-as-probabilities"},
     "logits where probabilities are expected": {"logits-as-probabilities"},
     "loss broadcasts predictions against targets": {"loss-broadcasts"},
     "loss is negative but cannot be": {"negative-loss", "logits-as-probabilities", "targets-out-of-range"},

@@ -11,6 +11,7 @@ HAND_WRITTEN = {
     "log_likelihood": "the likelihood of the targets",
     "similarity": "the similarity of predictions and targets",
     "hinge": "the hinge loss",
+    "log": "the logarithm in the loss",
 }
 CLASS_LOSSES = ("cross_entropy", "nll_loss")
 

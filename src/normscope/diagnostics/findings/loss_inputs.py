@@ -32,6 +32,11 @@ why: The loss applies sigmoid to its input. It takes inputs from {low} to {high}
 {most}, so it cannot become small, and gradients are small too.
 fix: pass the input of {function}() to the loss, or use F.binary_cross_entropy on probabilities
 """)
+RATES = FindingKind("""
+probabilities-as-logits: the output of {source} is passed to {call}, which expects logarithms of rates
+why: The loss takes the exponential of its input: of an input that is positive already, all rates are above 1.
+fix: pass the input of {function}(), or log_input=False
+""")
 NORMALIZED_TWICE = FindingKind("""
 probabilities-as-logits: {second}() is applied to the output of {source}, which are probabilities already
 why: Softmax or sigmoid of numbers between 0 and 1 is nearly uniform, so that the loss of {call} cannot become small,
@@ -105,6 +110,7 @@ MAX_GAP = 0.2
 and 0.73, it is 0.27; soft-capped logits, cap 15 or more, have less than 1e-6."""
 
 _PROBABILITIES = ("softmax", "sigmoid", "hardsigmoid", "gumbel_softmax")
+_NORMALIZED_INPUTS = ("nll_loss", "kl_div", "ctc_loss", "log_likelihood")
 _BINARY_LOGITS = ("binary_cross_entropy_with_logits", "multilabel_soft_margin_loss")
 
 
@@ -186,7 +192,7 @@ def _probabilities(loss: LossFunctionStats) -> Finding | None:
     """Probabilities where logits are expected, or the reverse."""
     call, function = describe_call(loss), loss.origin_function
     is_twice = loss.before_function in _PROBABILITIES and function in ("softmax", "log_softmax", "sigmoid")
-    if is_twice and loss.function not in ("cross_entropy", *HAND_WRITTEN):
+    if is_twice and loss.function in (*_NORMALIZED_INPUTS, "binary_cross_entropy"):
         source = _source(loss.before_function, loss.before_module)
         return NORMALIZED_TWICE.found_in(
             loss.before_module or "", {"line": loss.line}, source=source, second=function, call=call
@@ -194,6 +200,10 @@ def _probabilities(loss: LossFunctionStats) -> Finding | None:
     if loss.function == "cross_entropy" and loss.sums_to_one and loss.classes > 1 and function not in _PROBABILITIES:
         floor = math.log(math.e + loss.classes - 1) - 1
         return VALUES_ARE_PROBABILITIES.found_in("", {"classes": loss.classes, "minimum loss": floor}, call=call)
+    if loss.function == "poisson_nll_loss" and loss.log_input and function in ("exp", "softplus"):
+        return RATES.found_in(
+            loss.origin_module or "", {"line": loss.line}, source=_place(loss), call=call, function=function
+        )
     if loss.function in _BINARY_LOGITS and function in (*_PROBABILITIES, "log_softmax", "logsigmoid"):
         if loss.origin_scaled or loss.low is None or loss.high is None:
             return None
@@ -204,10 +214,10 @@ def _probabilities(loss: LossFunctionStats) -> Finding | None:
         )
     least, largest = loss.input_min or 0.0, loss.input_max or 0.0
     if loss.function == "binary_cross_entropy" and not 0 <= least <= largest <= 1:
-        evidence = {"least": least, "largest": largest, "line": loss.line}
-        return NO_PROBABILITIES.found_in("", evidence, "error", call=call)
+        found: dict[str, Any] = {"least": least, "largest": largest, "line": loss.line}
+        return NO_PROBABILITIES.found_in("", found, "error", call=call)
     cuts_off = function in ("relu", "hardtanh", "tanh") or (function == "clamp" and loss.zeros > MIN_UNREACHABLE)
-    if loss.function == "binary_cross_entropy" and cuts_off and not loss.origin_scaled:
+    if loss.function in ("binary_cross_entropy", "log") and cuts_off and _is_unit(loss) and not loss.origin_scaled:
         zeros = f" {loss.zeros:.0%} of its outputs are exactly zero." if loss.zeros else ""
         return CLAMPED_PROBABILITIES.found_in(
             loss.origin_module or "",
@@ -218,6 +228,14 @@ def _probabilities(loss: LossFunctionStats) -> Finding | None:
             zeros=zeros,
         )
     return None
+
+
+def _is_unit(loss: LossFunctionStats) -> bool:
+    """Whether bounds are about those of probabilities, and what is cut off is no output of softmax or sigmoid."""
+    if loss.function == "binary_cross_entropy":
+        return True
+    low, high = loss.low or 0.0, loss.high or math.inf
+    return 0 <= low < MIN_UNREACHABLE and high <= 1 and loss.source is not None and loss.before_function is None
 
 
 def _bounded(loss: LossFunctionStats) -> Finding | None:

@@ -239,12 +239,15 @@ def _equals_inputs(view: RecordView, loss: LossFunctionStats) -> bool:
     if loss.calls_equal_to_input < max(2, MOSTLY * min(loss.calls, 16)) or loss.function in HAND_WRITTEN:
         return False
     layers = [module for module in view.ran if module.parameters and module.output_shapes]
-    return all(_has_axis_of(module.output_shapes[0], loss) or module.kind == "Embedding" for module in layers)
+    lengths = {shape[1] for m in layers if m.kind == "Embedding" and len(shape := m.input_shape) > 1}
+    lengths.add(loss.token_length)
+    rows = math.prod(loss.target_shape)
+    return all(m.kind == "Embedding" or _has_axis_of(m.output_shapes[0], lengths, rows) for m in layers)
 
 
-def _has_axis_of(shape: tuple[int, ...], loss: LossFunctionStats) -> bool:
+def _has_axis_of(shape: tuple[int, ...], lengths: set[int], rows: int) -> bool:
     """Whether an output has values for each token: an axis of tokens, or one row for each."""
-    return loss.token_length in shape[:-1] if len(shape) > 2 else shape[:1] == (math.prod(loss.target_shape),)
+    return bool(lengths.intersection(shape[:-1])) if len(shape) > 2 else shape[:1] == (rows,)
 
 
 def _shape(shape: tuple[int, ...]) -> str:

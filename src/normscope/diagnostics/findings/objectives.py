@@ -66,14 +66,15 @@ LARGE_SUM, SURE_SUM = 0.1, 0.5
 """Learning rate times batch size, momentum included, of SGD with a summed loss. Rates for means are 0.1 at most for
 most models: above that, a loss that does not fall is enough evidence; five times more is evidence itself."""
 
-SMALL_FACTOR = 0.02
+SMALL_FACTOR, LARGE_FACTOR = 0.1, 8.0
 """Factor of a mean loss, times backward passes per step. A loss that is divided by the number of backward passes has 1,
-and one with few passes in the x-ray still 1/32 or more, with up to 32 passes per step."""
+also if the x-ray sees only a part of the first ones: not much less."""
 
 SMALL_STEP = 1e-3
 """Learning rate of SGD times factor: rates for means are 0.001 to 0.1, so smaller ones change little."""
 
 LARGE_STEP = 1.0
+"""The same for large factors: ten times the largest rate in use for means."""
 
 STEADY = 0.6
 """Kendall's tau of a loss and its step. With 10 steps, a loss without trend exceeds it with probability 0.01, which

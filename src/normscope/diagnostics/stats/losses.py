@@ -27,7 +27,7 @@ class LossFunctionStats:
         softmax_over_batch: whether that softmax is over the first axis.
         scaled_cosines: whether the input is computed from cosines.
         input_min, input_max: the least and the largest input.
-        zeros: fraction of inputs that are exactly zero, on average.
+        zeros: fraction of inputs that are cut off at the least value of relu or clamp, on average.
         unnormalized: largest deviation of a row's logsumexp from 0, which log-probabilities have.
         unnormalized_over_batch: the same along the first axis; None without a batch of several.
         sums_to_one: whether all inputs are from 0 to 1, and each row has the sum 1.

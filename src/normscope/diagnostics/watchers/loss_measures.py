@@ -87,7 +87,9 @@ class LossMeasures:
         x, target = input_of(named), target_of(named)
         if is_plain(x):
             self._take_input(name, named, x)
-        if name == "ctc_loss":
+        if isinstance(target, Tensor) and not target.numel():
+            self.count("calls_without_targets")
+        elif name == "ctc_loss":
             self._take_ctc(named, target)
         elif name == "triplet_margin_loss":
             if self._measured <= UNTRAINED_CALLS:
@@ -103,7 +105,7 @@ class LossMeasures:
         self.lower_to("input_min", low)
         self.raise_to("input_max", high)
         if self.fields.get("origin_function") in ("relu", "clamp"):
-            self.average("zeros", float((x.detach() == 0).float().mean()))
+            self.average("zeros", float((x.detach() == low).float().mean()))
         if axis is None or not (math.isfinite(high)):
             return
         self.fields["classes"] = x.shape[axis]
@@ -130,7 +132,7 @@ class LossMeasures:
             kept = target[target != named["ignore_index"]]
             self.count("ignored", target.numel() - kept.numel())
             self._take_class_weights(named.get("weight"), kept)
-            if target.numel() and not kept.numel():
+            if not kept.numel():
                 self.count("calls_without_targets")
         self.count("targets", kept.numel())
         if not kept.numel():

@@ -14,7 +14,7 @@ from normscope.diagnostics.collect.session import CallFrame
 from normscope.diagnostics.collect.source_lines import source_line
 from normscope.diagnostics.collect.tensors import is_measurable, is_readable, version_of
 from normscope.diagnostics.record import LossRecord
-from normscope.diagnostics.stats.losses import LossFunctionStats, ObjectiveStats, ObjectiveTerm
+from normscope.diagnostics.stats.losses import LossFunctionStats
 from normscope.diagnostics.watchers import objective_terms, value_origins
 from normscope.diagnostics.watchers.loss_measures import (
     LOSS_FUNCTIONS,
@@ -25,18 +25,20 @@ from normscope.diagnostics.watchers.loss_measures import (
     input_of,
     target_of,
 )
-from normscope.diagnostics.watchers.objective_terms import ObjectiveTerms, Terms
+from normscope.diagnostics.watchers.loss_shapes import broadcasts, has_integers, is_picked, is_transposed
+from normscope.diagnostics.watchers.objective_terms import ObjectiveTerms
+from normscope.diagnostics.watchers.objectives import MAX_VALUES, Objectives
 from normscope.diagnostics.watchers.value_origins import PROBABILITY_FUNCTIONS, Origin, ValueOrigins
 from normscope.diagnostics.watchers.watcher import Watched, Watcher
 from normscope.tracing.nested_tensors import tensors_in
 from normscope.tracing.tensor_table import TensorTable
 from normscope.tracing.tracer import FunctionCall
 
-_MAX_LOSSES = 1000
-"""Cross-entropies and values of an objective that are kept. The first non-finite loss after them is kept too."""
+_MAX_LOSSES = MAX_VALUES
+"""Cross-entropies that are kept. The first non-finite one after them is kept too."""
 
 _MAX_SITES = 64
-"""Loss functions, and objectives, that are told apart."""
+"""Loss functions that are told apart."""
 
 _MAX_VALUES = 100
 """Values of a loss function that are kept."""
@@ -49,11 +51,6 @@ _MAX_DEPTH = 1
 modules without parameters, such as a criterion that is part of the model."""
 
 _SELECTING = {"getitem", "gather", "masked_select", "take_along_dim", "index_select"}
-_PICKS = {"IndexBackward0", "IndexSelectBackward0", "GatherBackward0"}
-_MAX_STEPS_BACK = 6
-
-_ADAPTIVE = ("Adam", "NAdam", "RAdam", "Adagrad", "RMSprop", "Adadelta", "Rprop", "Lion", "Muon", "Adafactor", "LAMB")
-"""Parts of the names of optimizers whose steps hardly depend on the scale of the loss."""
 
 
 class LossWatcher(Watcher):
@@ -69,13 +66,12 @@ class LossWatcher(Watcher):
         self._losses: list[LossRecord] = []
         self._sites: dict[tuple[Any, ...], int] = {}
         self._measures: list[LossMeasures] = []
-        self._objectives: dict[tuple[Any, ...], dict[str, Any]] = {}
+        self._objectives = Objectives()
         self._without_parameters: dict[nn.Module, bool] = {}
         self._margins = TensorTable[tuple[Tensor, bool]](version_of)
-        self._since_step: list[dict[str, Any]] = []
         self._tokens: list[weakref.ref[Tensor]] = []
         self._empty_mask: str | None = None
-        self._is_mask_empty = self._is_clipped = False
+        """Where a mask left nothing of a loss since the last backward pass."""
 
     def enter_module(self, frame: CallFrame, args: Any, kwargs: Any, outer: Sequence[CallFrame]) -> None:
         if not outer:
@@ -181,14 +177,14 @@ class LossWatcher(Watcher):
             return
         if isinstance(target, Tensor) and x.is_floating_point():
             self._take_shapes(fields, measures, name, tuple(x.shape), tuple(target.shape))
-            measures.count("transposed", int(_is_transposed(x, target)))
+            measures.count("transposed", int(is_transposed(x, target)))
             if not target.is_floating_point() and is_readable(target):
                 self._compare_with_tokens(measures, target, named.get("ignore_index"))
         for argument in ("label_smoothing", "log_target", "log_input"):
             if argument in named:
                 fields[argument] = type(getattr(LossFunctionStats, argument))(named[argument])
         if name == "triplet_margin_loss":
-            picked = (_is_picked(named[part]) for part in ("anchor", "positive", "negative"))
+            picked = (is_picked(named[part]) for part in ("anchor", "positive", "negative"))
             fields["is_mined"] = fields.get("is_mined", False) or any(picked)
         low, high = (-math.inf, math.inf) if origin is None else (origin.low, origin.high)
         measures.take(name, named, low, high)
@@ -196,7 +192,7 @@ class LossWatcher(Watcher):
     def _take_shapes(
         self, fields: dict[str, Any], measures: LossMeasures, name: str, x: tuple[int, ...], target: tuple[int, ...]
     ) -> None:
-        is_wrong = name not in ("cross_entropy", "nll_loss", "ctc_loss", "multi_margin_loss") and _broadcasts(x, target)
+        is_wrong = name not in ("cross_entropy", "nll_loss", "ctc_loss", "multi_margin_loss") and broadcasts(x, target)
         if name in REGRESSIONS and name != "difference" and x != target and math.prod(target) > 1:
             is_wrong = is_wrong or len(x) == len(target) or math.prod(target) > math.prod(x)
         if is_wrong:
@@ -245,9 +241,15 @@ class LossWatcher(Watcher):
                 self._begin("difference", x, other, result)
         elif name in _SELECTING and isinstance(args[0], Tensor):
             if args[0].numel() and not result.numel():
-                self._is_mask_empty, self._empty_mask = True, source_line()
-            elif self._is_likelihood(args[0]) and _has_integers(args[1:]):
+                self._empty_mask = source_line() or "the loss"
+            elif self._is_likelihood(args[0]) and has_integers(args[1:]):
                 self._begin("log_likelihood", args[0], None, result)
+        elif name == "log" and (origin := self._origins.of(args[0])) is not None:
+            if origin.function == "clamp" and not origin.is_scaled:
+                self._begin("log", args[0], None, result)
+        elif name in ("where", "masked_fill"):
+            if not result.any() and any(isinstance(a, Tensor) and self._terms.of(a) is not None for a in args):
+                self._empty_mask = source_line() or "the loss"
         elif name == "cosine_similarity" and len(args) > 1 and args[0].requires_grad is not args[1].requires_grad:
             self._begin("similarity", args[0] if args[0].requires_grad else args[1], None, result)
 
@@ -255,11 +257,11 @@ class LossWatcher(Watcher):
         if not other.is_floating_point() and not is_readable(other) and other.dtype != torch.bool:
             return
         if not other.any():
-            self._is_mask_empty, self._empty_mask = True, source_line()
+            self._empty_mask = source_line() or "the loss"
         elif self._is_likelihood(x) and x.shape == other.shape and x.shape[-1] > 1 and bool((other >= 0).all()):
             if bool(((other.sum(-1) - 1).abs() < 1e-2).all()):
                 self._begin("log_likelihood", x, None, result)
-        elif _broadcasts(tuple(x.shape), tuple(other.shape)) and self._terms.of(x) is None:
+        elif broadcasts(tuple(x.shape), tuple(other.shape)) and self._terms.of(x) is None:
             self._begin("product", x, other, result)
         elif x.shape == other.shape and self._terms.of(x) is None and bool(((other == 0) | (other == 1)).all()):
             self._margins.put(result, (other, False))
@@ -289,55 +291,19 @@ class LossWatcher(Watcher):
     def before_backward(self, roots: Sequence[Tensor]) -> None:
         root = roots[0] if len(roots) == 1 else None
         if root is not None and is_measurable(root) and root.numel() == 1:
-            terms = self._terms.of(root)
-            value = float(root.detach())
-            parts = () if terms is None else terms.parts
-            line = source_line()
-            key = (line, tuple(sorted({part.loss for part in parts})), root.requires_grad)
-            if key not in self._objectives and len(self._objectives) < _MAX_SITES:
-                self._objectives[key] = {"line": line, "values": [], "has_graph": root.requires_grad, "parts": {}}
-            if key in self._objectives:
-                self._take_objective(self._objectives[key], value, terms)
-        self._is_mask_empty = False
-
-    def _take_objective(self, objective: dict[str, Any], value: float, terms: Terms | None) -> None:
-        objective["backward_passes"] = objective.get("backward_passes", 0) + 1
-        values = objective["values"]
-        scaled = value / (1.0 if terms is None else terms.loss_scale)
-        is_first_non_finite = bool(values) and math.isfinite(values[-1]) and not math.isfinite(scaled)
-        if len(values) < _MAX_LOSSES or is_first_non_finite:
-            values.append(scaled)
-        if terms is not None:
-            for part in terms.parts:
-                objective["parts"].setdefault(part.loss, part)
-            objective["is_complete"] = terms.is_complete and objective.get("is_complete", True)
-            objective["batch"] = max(terms.batch, objective.get("batch", 0))
-        if self._is_mask_empty and (value == 0 or math.isnan(value)):
-            objective["empty_masks"] = objective.get("empty_masks", 0) + 1
-            objective["mask_line"] = self._empty_mask
-        self._since_step.append(objective)
+            self._objectives.start_backward(root, self._terms.of(root), self._empty_mask)
+        self._empty_mask = None
 
     def clip_gradients(self, parameters: Sequence[Tensor], norm: float, limit: float) -> None:
-        self._is_clipped = True
+        self._objectives.is_clipped = True
 
     def before_step(self, optimizer: Optimizer) -> None:
-        if not self._steps_model(optimizer):
-            return
-        group = optimizer.param_groups[0]
-        for objective in {id(o): o for o in self._since_step}.values():
-            objective["steps"] = objective.get("steps", 0) + 1
-            objective["optimizer"] = type(optimizer).__name__
-            objective["lr"] = max(float(g.get("lr", 0.0)) for g in optimizer.param_groups)
-            objective["momentum"] = float(group.get("momentum", 0.0) or 0.0)
-            objective["maximizes"] = bool(group.get("maximize", False))
-            objective["adapts"] = any(part in type(optimizer).__name__ for part in _ADAPTIVE)
-            objective["clips"] = self._is_clipped
-        self._since_step.clear()
-        self._is_clipped = False
+        if self._steps_model(optimizer):
+            self._objectives.step(optimizer)
 
     def zero_grad(self, owner: Optimizer | nn.Module) -> None:
         if owner is self.watched.model or (isinstance(owner, Optimizer) and self._steps_model(owner)):
-            self._since_step.clear()
+            self._objectives.reset_gradients()
 
     def _steps_model(self, optimizer: Optimizer) -> bool:
         tracked = self.watched.parameters.tracked
@@ -348,7 +314,6 @@ class LossWatcher(Watcher):
         self._terms.clear()
         self._margins.clear()
         self._tokens.clear()
-        self._since_step.clear()
         functions = []
         for measures in self._measures:
             fields = measures.fields
@@ -356,13 +321,8 @@ class LossWatcher(Watcher):
         return {
             "losses": tuple(self._losses),
             "loss_functions": tuple(functions),
-            "objectives": tuple(map(_finished, self._objectives.values())),
+            "objectives": self._objectives.finish(),
         }
-
-
-def _finished(objective: dict[str, Any]) -> ObjectiveStats:
-    parts: dict[int, ObjectiveTerm] = objective.pop("parts")
-    return ObjectiveStats(**{**objective, "values": tuple(objective["values"]), "terms": tuple(parts.values())})
 
 
 def _source(origin: Origin) -> str | None:
@@ -381,42 +341,3 @@ def _origin_fields(origin: Origin) -> dict[str, Any]:
     if origin.before is not None and origin.before.function is not None and not origin.before.is_scaled:
         fields |= {"before_function": origin.before.function, "before_module": origin.before.module}
     return fields
-
-
-def _broadcasts(x: tuple[int, ...], target: tuple[int, ...]) -> bool:
-    """Whether two shapes have as many values, but another number of axes, and broadcast to more values.
-
-    >>> _broadcasts((8, 1), (8,)), _broadcasts((8, 1), (8, 1)), _broadcasts((8, 1), (1, 8))
-    (True, False, False)
-    """
-    if math.prod(x) != math.prod(target) or len(x) == len(target):
-        return False
-    try:
-        return math.prod(torch.broadcast_shapes(x, target)) > math.prod(x)
-    except RuntimeError:
-        return False
-
-
-def _is_transposed(x: Tensor, target: Tensor) -> bool:
-    """Whether rows are flattened from (time, batch, classes), and their targets from (batch, time), or the reverse."""
-    whole, targets = x._base, target._base
-    if x.dim() != 2 or target.dim() != 1 or whole is None or targets is None:
-        return False
-    is_pair = whole.dim() == 3 and targets.dim() == 2 and whole.shape[-1] == x.shape[-1]
-    return bool(is_pair and whole.shape[0] != whole.shape[1] and whole.shape[:2] == targets.shape[::-1])
-
-
-def _is_picked(tensor: Tensor) -> bool:
-    """Whether a tensor was picked from another one by indices, in one of the last operations."""
-    nodes = [tensor.grad_fn]
-    for _ in range(_MAX_STEPS_BACK):
-        if any(node is not None and node.name() in _PICKS for node in nodes):
-            return True
-        nodes = [before for node in nodes if node is not None for before, _ in node.next_functions][:8]
-    return False
-
-
-def _has_integers(indices: Sequence[Any]) -> bool:
-    """Whether elements are picked by tensors of integers, as the log-probabilities of labels are."""
-    found = [i for index in indices for i in (index if isinstance(index, tuple) else (index,))]
-    return any(isinstance(i, Tensor) and i.dtype in (torch.int64, torch.int32) for i in found)

@@ -16,7 +16,7 @@ _INF = math.inf
 
 BOUNDS: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("sigmoid", "softmax", "hardsigmoid", "softmin", "gumbel_softmax"), (0.0, 1.0)),
-    **dict.fromkeys(("tanh", "hardtanh", "softsign", "cosine_similarity"), (-1.0, 1.0)),
+    **dict.fromkeys(("tanh", "hardtanh", "softsign", "cosine_similarity", "normalize"), (-1.0, 1.0)),
     **dict.fromkeys(("relu", "softplus", "exp", "abs", "square"), (0.0, _INF)),
     **dict.fromkeys(("log_softmax", "logsigmoid"), (-_INF, 0.0)),
     "relu6": (0.0, 6.0),
@@ -60,7 +60,7 @@ _KEEPING_COSINES = {
 }
 
 FOLLOWED = frozenset(
-    {*BOUNDS, *_PASSING, *_AFFINE, *_CLAMPS, *_NORMS, *_PRODUCTS, *_KEEPING_COSINES, "normalize", "embedding"}
+    {*BOUNDS, *_PASSING, *_AFFINE, *_CLAMPS, *_NORMS, *_PRODUCTS, *_KEEPING_COSINES, "logsumexp", "embedding"}
 )
 """Functions that `ValueOrigins` needs to see."""
 
@@ -105,7 +105,7 @@ class ValueOrigins:
 
     def __init__(self) -> None:
         self._origins = TensorTable[Origin](version_of)
-        self._unit = TensorTable[str](version_of)  # "norm" of a tensor, or "unit" for tensors that were divided by it
+        self._unit = TensorTable[str](version_of)  # "norm" or "logsumexp" of a tensor, "unit" for tensors divided by it
 
     def of(self, tensor: object) -> Origin | None:
         return self._origins.get(tensor) if isinstance(tensor, Tensor) else None
@@ -120,14 +120,16 @@ class ValueOrigins:
         if not isinstance(result, Tensor) or not result.is_floating_point():
             return
         name, x = call.name, call.args[0] if call.args else call.kwargs.get("input")
+        if name == "normalize":
+            self._unit.put(result, "unit")
         if name in BOUNDS:
             self._put_bounded(call, x, result)
         elif name in _PASSING:
             self._pass_on(x, result)
-        elif name == "normalize":
-            self._unit.put(result, "unit")
         elif name in _NORMS:
             self._unit.put(result, "norm")
+        elif name == "logsumexp":
+            self._unit.put(result, "logsumexp")
         elif name in _CLAMPS:
             self._clamp(call, x, result)
         elif name in _PRODUCTS:
@@ -185,6 +187,10 @@ class ValueOrigins:
         x = next((a for a in args if isinstance(a, Tensor) and self.of(a) is not None), None)
         if name == "div" and len(args) > 1 and isinstance(args[1], Tensor) and self._unit.get(args[1]) == "norm":
             self._unit.put(result, "unit")
+        if name == "sub" and len(args) > 1 and isinstance(args[1], Tensor) and self._unit.get(args[1]) == "logsumexp":
+            before = self.of(args[0])
+            self._origins.put(result, Origin("log_softmax", _module(call), -_INF, 0.0, before=before))
+            return
         if x is None or result is x:
             return
         origin = self.of(x)
