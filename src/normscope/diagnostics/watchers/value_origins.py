@@ -59,6 +59,9 @@ _KEEPING_COSINES = {
     "pow",
 }
 
+_UNIT_MARGIN = 0.02
+"""Norms of unit vectors in bfloat16, whose values are rounded by up to 2^-8 each."""
+
 FOLLOWED = frozenset(
     {*BOUNDS, *_PASSING, *_AFFINE, *_CLAMPS, *_NORMS, *_PRODUCTS, *_KEEPING_COSINES, "logsumexp", "embedding"}
 )
@@ -133,12 +136,21 @@ class ValueOrigins:
         elif name in _CLAMPS:
             self._clamp(call, x, result)
         elif name in _PRODUCTS:
-            if len(self._unit) and sum(isinstance(a, Tensor) and self._unit.get(a) == "unit" for a in call.args) >= 2:
+            if len(self._unit) and self._are_unit([a for a in call.args if isinstance(a, Tensor)][-2:]):
                 self._origins.put(result, Origin("cosine_similarity", _module(call), -1.0, 1.0, has_cosines=True))
         elif name in _AFFINE:
             self._affine(call, result)
         if name in _KEEPING_COSINES:
             self._keep_cosines(call, result)
+
+    def _are_unit(self, factors: list[Tensor]) -> bool:
+        """Whether a product is one of unit vectors. The second factor may have been normalized earlier."""
+        known = [self._unit.get(factor) == "unit" for factor in factors]
+        others = [factor.detach().float() for factor, is_unit in zip(factors, known, strict=True) if not is_unit]
+        if not any(known) or len(factors) < 2:
+            return False
+        norms = (other.norm(dim=axis) for other in others if other.dim() > 1 for axis in (-1, -2))
+        return not others or any(bool(((norm - 1).abs() < _UNIT_MARGIN).all()) for norm in norms)
 
     def _put_bounded(self, call: FunctionCall, x: Any, result: Tensor) -> None:
         low, high = BOUNDS[call.name]
