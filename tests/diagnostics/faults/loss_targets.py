@@ -63,13 +63,37 @@ def masks_of_images_broadcast() -> Setup:
     return train(nn.Sequential(model), loss)
 
 
+@fault("mixes-axes", "")
+def predictions_with_time_first() -> Setup:
+    """The recurrent network returns (time, batch, classes), and the targets are (batch, time)."""
+    model: Any = LSTMModel()
+    model.lstm.batch_first = False
+
+    def loss(i: int) -> Tensor:
+        x, y = texts(i, count=12)
+        return F.cross_entropy(model(x.T).view(-1, 16), y.clone().view(-1))
+
+    return train(model, loss)
+
+
+@fault("mixes-axes", "")
+def targets_with_time_first() -> Setup:
+    model: Any = Decoder(depth=1)
+
+    def loss(i: int) -> Tensor:
+        x, y = texts(i, count=12)
+        return F.nll_loss(model(x).log_softmax(-1).flatten(0, 1), y.T.contiguous().flatten())
+
+    return train(model, loss)
+
+
 @fault("targets-out-of-range", "")
 def binary_cross_entropy_with_classes_1_and_2() -> Setup:
-    model: Any = nn.Sequential(mlp(16, 32, 1), nn.Sigmoid())
+    model: Any = mlp(16, 32, 1)
 
     def loss(i: int) -> Tensor:
         x, labels = points(i)
-        return F.binary_cross_entropy(model(x).squeeze(1), 1.0 + (labels > 1))
+        return F.binary_cross_entropy_with_logits(model(x).squeeze(1), 1.0 + (labels > 1))
 
     return train(model, loss)
 

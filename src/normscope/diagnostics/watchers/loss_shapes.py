@@ -26,13 +26,12 @@ def broadcasts(x: tuple[int, ...], target: tuple[int, ...]) -> bool:
     return math.prod(shape) > math.prod(x)
 
 
-def is_transposed(x: Tensor, target: Tensor) -> bool:
+def is_transposed(flattened: tuple[int, ...], target: Tensor) -> bool:
     """Whether rows are flattened from (time, batch, classes), and their targets from (batch, time), or the reverse."""
-    whole, targets = x._base, target._base
-    if x.dim() != 2 or target.dim() != 1 or whole is None or targets is None:
+    targets = target._base
+    if target.dim() != 1 or targets is None or targets.dim() != 2 or len(flattened) != 3:
         return False
-    is_pair = whole.dim() == 3 and targets.dim() == 2 and whole.shape[-1] == x.shape[-1]
-    return bool(is_pair and whole.shape[0] != whole.shape[1] and whole.shape[:2] == targets.shape[::-1])
+    return flattened[0] != flattened[1] and flattened[:2] == tuple(targets.shape[::-1])
 
 
 def is_picked(tensor: Tensor) -> bool:

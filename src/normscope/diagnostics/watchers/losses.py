@@ -177,7 +177,7 @@ class LossWatcher(Watcher):
             return
         if isinstance(target, Tensor) and x.is_floating_point():
             self._take_shapes(fields, measures, name, tuple(x.shape), tuple(target.shape))
-            measures.count("transposed", int(is_transposed(x, target)))
+            measures.count("transposed", int(is_transposed(() if origin is None else origin.flattened, target)))
             if not target.is_floating_point() and is_readable(target):
                 self._compare_with_tokens(measures, target, named.get("ignore_index"))
         for argument in ("label_smoothing", "log_target", "log_input"):

@@ -81,6 +81,7 @@ class Origin:
         over_batch: for a softmax, whether its axis is the first of several.
         before: origin of the function's input.
         has_cosines: whether they are computed from cosines, such as those of normalized features and weights.
+        flattened: shape of the tensor with three axes whose first two were flattened to one.
     """
 
     function: str | None
@@ -92,10 +93,7 @@ class Origin:
     over_batch: bool = False
     before: "Origin | None" = None
     has_cosines: bool = False
-
-    @property
-    def range(self) -> float:
-        return self.high - self.low
+    flattened: tuple[int, ...] = ()
 
     def affine(self, factor: float, shift: float) -> "Origin":
         """The origin after `factor * x + shift`."""
@@ -168,7 +166,8 @@ class ValueOrigins:
         given = self.of(x)
         if given is not None and call.name in _MONOTONE:
             low, high = (_MONOTONE[call.name](end) for end in (given.low, given.high))
-        origin = Origin(call.name, _module(call), low, high, False, size, over_batch, given, cosines)
+        flattened = () if given is None else given.flattened
+        origin = Origin(call.name, _module(call), low, high, False, size, over_batch, given, cosines, flattened)
         if origin.before is not None and origin.before.before is not None:  # one step back is enough
             origin = replace(origin, before=replace(origin.before, before=None))
         self._origins.put(result, origin)
@@ -177,6 +176,13 @@ class ValueOrigins:
         if not isinstance(x, Tensor) or result is x:
             return
         if (origin := self.of(x)) is not None:
+            if (
+                x.dim() == 3
+                and result.dim() == 2
+                and x.shape[-1] == result.shape[-1]
+                and len(x) * x.shape[1] == len(result)
+            ):
+                origin = replace(origin, flattened=tuple(x.shape))
             self._origins.put(result, origin)
         if len(self._unit) and (unit := self._unit.get(x)) is not None:
             self._unit.put(result, unit)
