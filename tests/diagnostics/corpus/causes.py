@@ -2,8 +2,10 @@
 
 CAUSES: dict[str, set[str]] = {
     # losses
-    "probabilities where logits are expected": {"probabilities-as-logits", "logits-as-probabilities"},
-    "logits where probabilities are expected": {"logits-as-probabilities"},
+    "probabilities where logits are expected": {
+        "probabilities-as-logits", "logits-as-probabilities", "loss-arguments-swapped",
+    },
+    "logits where probabilities are expected": {"logits-as-probabilities", "loss-arguments-swapped"},
     "loss broadcasts predictions against targets": {"loss-broadcasts"},
     "loss is negative but cannot be": {"negative-loss", "logits-as-probabilities", "targets-out-of-range"},
     "loss has no targets left": {"no-targets", "class-weight-zero"},

@@ -122,6 +122,29 @@ def ctc_with_blank_among_targets() -> Setup:
     return train(model, loss)
 
 
+@fault("loss-arguments-swapped", "", ["non-finite-gradient"])
+def labels_before_probabilities() -> Setup:
+    """The logarithm of 0 has an infinite gradient."""
+    model: Any = nn.Sequential(mlp(16, 32, 1), nn.Sigmoid())
+
+    def loss(i: int) -> Tensor:
+        x, labels = points(i)
+        return F.binary_cross_entropy((labels > 1).float(), model(x).squeeze(1))
+
+    return train(model, loss)
+
+
+@fault("loss-arguments-swapped", "")
+def labels_before_logits() -> Setup:
+    model: Any = nn.Sequential(mlp(16, 32, 1), nn.Sigmoid())
+
+    def loss(i: int) -> Tensor:
+        x, labels = points(i)
+        return F.binary_cross_entropy_with_logits((labels > 1).float(), model(x).squeeze(1))
+
+    return train(model, loss)
+
+
 @fault("no-targets", "", ["non-finite-output", "non-finite-gradient", "non-finite-weights"])
 def labels_are_all_ignored() -> Setup:
     """NaN spreads from the loss."""

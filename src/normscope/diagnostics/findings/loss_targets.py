@@ -19,6 +19,12 @@ why: The predictions were flattened from (time, batch, classes), and the targets
 most predictions are compared with the target of another sample and position.
 fix: transpose one of them before it is flattened: predictions.transpose(0, 1).flatten(0, 1)
 """)
+SWAPPED_ARGUMENTS = FindingKind("""
+loss-arguments-swapped: {call} gets the targets as its input, and the predictions as its target
+why: The target requires a gradient, and the input does not. The loss is not symmetric: its logarithms are those of
+labels here.
+fix: pass the predictions first: loss(predictions, targets)
+""")
 OUT_OF_RANGE = FindingKind("""
 targets-out-of-range: targets of {call} are from {target min} to {target max}; {expected}
 why: {effect}
@@ -117,12 +123,12 @@ _SIGN_LOSSES = ("hinge", "soft_margin_loss", "hinge_embedding_loss", "margin_ran
 @check("structural")
 def check_targets(view: RecordView) -> Iterator[Finding]:
     """Find targets that do not fit their loss."""
-    for index, loss in enumerate(view.record.loss_functions):
-        if any(loss is other for other in confirmed_losses(view.record)):
-            yield from _wrong_targets(loss)
-            yield from _constant(view, index, loss)
-            if _equals_inputs(view, loss):
-                yield EQUAL_INPUTS.found_in("", {"line": loss.line}, call=describe_call(loss))
+    losses = [(i, loss) for i, loss in enumerate(view.record.loss_functions) if loss in confirmed_losses(view.record)]
+    found = {}
+    for index, loss in losses:  # one line may call a loss with outputs of several modules
+        for finding in (*_wrong_targets(loss), *_constant(view, index, loss), *_equal(view, loss)):
+            found.setdefault((finding.name, loss.line), finding)
+    yield from found.values()
     for objective in view.record.objectives:
         if objective.empty_masks > 1 or (objective.empty_masks and objective.backward_passes == 1):
             evidence = {"empty": objective.empty_masks, "passes": objective.backward_passes}
@@ -136,6 +142,9 @@ def _wrong_targets(loss: LossFunctionStats) -> Iterator[Finding]:
         evidence = {"calls": loss.broadcasts, "line": loss.line}
         shapes = {"predictions": _shape(loss.input_shape), "targets": _shape(loss.target_shape)}
         yield BROADCASTS.found_in("", evidence, "error", call=call, **shapes)
+    if loss.swapped_arguments and loss.function in _PROBABILITY_LOSSES:
+        evidence = {"calls": loss.swapped_arguments, "line": loss.line}
+        yield SWAPPED_ARGUMENTS.found_in("", evidence, "error", call=call)
     if loss.transposed:
         yield TRANSPOSED.found_in("", {"calls": loss.transposed, "line": loss.line}, "error", call=call)
     yield from _out_of_range(loss)
@@ -232,6 +241,11 @@ def _constant(view: RecordView, index: int, loss: LossFunctionStats) -> Iterator
     if own and not others:
         value = loss.target_min if loss.target_min is not None else 0.0
         yield CONSTANT.found_in("", {"targets": loss.targets, "line": loss.line}, call=describe_call(loss), value=value)
+
+
+def _equal(view: RecordView, loss: LossFunctionStats) -> Iterator[Finding]:
+    if _equals_inputs(view, loss):
+        yield EQUAL_INPUTS.found_in("", {"line": loss.line}, call=describe_call(loss))
 
 
 def _equals_inputs(view: RecordView, loss: LossFunctionStats) -> bool:

@@ -15,6 +15,7 @@ class LossFunctionStats:
         reduction: its argument.
         input_shape, target_shape: of the first call, or of the first that broadcasts.
         broadcasts: calls in which the input and the target have as many values, but broadcast to more.
+        swapped_arguments: calls in which the target requires a gradient, and the input does not.
         transposed: calls in which input and targets were flattened from axes in opposite order.
         classes: size of the axis of classes; 0 without one.
         origin_function: the last function with bounds that computed the input, if any.
@@ -62,6 +63,7 @@ class LossFunctionStats:
     input_shape: tuple[int, ...] = ()
     target_shape: tuple[int, ...] = ()
     broadcasts: int = 0
+    swapped_arguments: int = 0
     transposed: int = 0
     classes: int = 0
     origin_function: str | None = None

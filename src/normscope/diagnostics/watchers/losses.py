@@ -85,6 +85,8 @@ class LossWatcher(Watcher):
 
     def call_function(self, call: FunctionCall, result: Any) -> None:
         name = call.name
+        if isinstance(result, Tensor) and result.is_nested:
+            return
         if name in LOSS_FUNCTIONS:
             self._take_loss(call, result)
             return
@@ -177,6 +179,7 @@ class LossWatcher(Watcher):
             return
         if isinstance(target, Tensor) and x.is_floating_point():
             self._take_shapes(fields, measures, name, tuple(x.shape), tuple(target.shape))
+            measures.count("swapped_arguments", int(target.requires_grad and not x.requires_grad))
             measures.count("transposed", int(is_transposed(() if origin is None else origin.flattened, target)))
             if not target.is_floating_point() and is_readable(target):
                 self._compare_with_tokens(measures, target, named.get("ignore_index"))
