@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -130,6 +131,14 @@ def two_training_steps(
     optimizer = adamw(model, lr)
     run_steps((batch(i) for i in range(after)), optimizer)
     return model, lambda: run_steps((batch(after + i) for i in range(2)), optimizer)
+
+
+def train(
+    model: nn.Module, loss: Callable[[int], Tensor], *, steps: int = 6, optimizer: torch.optim.Optimizer | None = None
+) -> Setup:
+    """Record some training steps: `loss` computes the loss of a batch from its number."""
+    chosen = optimizer or adamw(model)
+    return model, lambda: run_steps((partial(loss, number) for number in range(steps)), chosen)
 
 
 def mismatches(case: Fault, found: list[Finding]) -> list[str]:

@@ -64,8 +64,10 @@ def test_weights_off_centre_after_steps_are_no_start() -> None:
 
 def test_first_loss_after_steps_is_not_laid_to_the_start() -> None:
     head = linear("head", 1, output_shapes=((8, 10),))
-    fresh = find(record(head, losses=(LossRecord(30.0, 10),), steps=(StepRecord("AdamW", 1e-3, 1, None),)))
-    later = find(record(head, losses=(LossRecord(30.0, 10),), steps=TWENTY))
+    fresh = find(
+        record(head, losses=(LossRecord(30.0, 10, logits_source="head"),), steps=(StepRecord("AdamW", 1e-3, 1, None),))
+    )
+    later = find(record(head, losses=(LossRecord(30.0, 10, logits_source="head"),), steps=TWENTY))
     assert fresh[0].fix.startswith("use a smaller initialization for `head`")
     assert later[0].fix.startswith("lower the learning rate")
     assert "training has diverged" in later[0].why
@@ -96,6 +98,6 @@ def test_odd_weight_after_steps_is_not_to_be_started_again() -> None:
 
 def test_a_run_knows_its_steps_although_none_was_seen() -> None:
     head = linear("head", 1, output_shapes=((8, 10),), parameters=(weight(rms=3.0),))
-    later = find(record(head, losses=(LossRecord(30.0, 10),), steps_before=20))
+    later = find(record(head, losses=(LossRecord(30.0, 10, logits_source="head"),), steps_before=20))
     assert [finding.name for finding in later] == ["loss-above-chance", "exploded-weights"]
     assert not any(finding.fix.startswith(("initialize", "use a smaller initialization")) for finding in later)

@@ -205,8 +205,12 @@ def test_warm_up_is_asked_of_adam_at_its_start_and_of_no_other() -> None:
 def test_loss_below_chance_says_nothing() -> None:
     head = linear("head", 1, output_shapes=((8, 10),))
     assert find(record(head, losses=(LossRecord(0.01, 10),))) == []
-    assert names(record(head, losses=(LossRecord(30.0, 10),))) == [("warning", "loss-above-chance", "head")]
-    risen = find(record(head, losses=(LossRecord(2.3, 10), LossRecord(30.0, 10))))
+    assert names(record(head, losses=(LossRecord(30.0, 10, logits_source="head"),))) == [
+        ("warning", "loss-above-chance", "head")
+    ]
+    risen = find(
+        record(head, losses=(LossRecord(2.3, 10, logits_source="head"), LossRecord(30.0, 10, logits_source="head")))
+    )
     assert [finding.title.split()[:3] for finding in risen] == [["the", "last", "loss"]]
 
 

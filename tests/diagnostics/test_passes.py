@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import normscope
-from normscope.diagnostics.collect import losses, parameters
+from normscope.diagnostics.collect import parameters
 from normscope.diagnostics.record import XrayRecord
+from normscope.diagnostics.watchers import losses
 
 
 class InPlace(nn.Module):

@@ -20,7 +20,7 @@ from normscope.diagnostics.collect.session import XraySession
 from normscope.diagnostics.collect.wrappers import ParallelWrapper, compiled_classes
 from normscope.diagnostics.findings import Finding, find
 from normscope.diagnostics.ranks.observer import RankActivity, RankObserver
-from normscope.diagnostics.record import ModuleRecord, XrayRecord
+from normscope.diagnostics.record import LossRecord, ModuleRecord, XrayRecord
 from normscope.diagnostics.record_json import save_record
 from normscope.diagnostics.stats.ranks import RanksRecord
 from normscope.diagnostics.watchers.watcher import Watched
@@ -196,14 +196,14 @@ class Xray:
             finished.append(accumulator.finish(batches, parameters))
             finished += [session.accumulators[own].finish(batches, ()) for own in session.functions.get(name, [])]
         model = original_class(self._tracer.model).__name__
+        watched = self._watchers.finish()
         return XrayRecord(
             model=model,
             modules=tuple(finished),
             batches=batches,
             backward_passes=self._parameters.backward_passes,
             steps=tuple(self._parameters.steps),
-            losses=tuple(session.losses.losses),
-            ranks=self._compare_ranks(model, finished, batches, interrupted),
+            ranks=self._compare_ranks(model, finished, batches, watched.get("losses", ()), interrupted),
             notices=tuple(session.notices),
             normscope=__version__,
             torch=torch.__version__,
@@ -213,11 +213,11 @@ class Xray:
             foreign_optimizer_steps=self._parameters.foreign_optimizer_steps,
             steps_without_zero_grad=self._parameters.zero_grad.steps,
             unregistered_parameters=self._unregistered.finish(),
-            **self._watchers.finish(),
+            **watched,
         )
 
     def _compare_ranks(
-        self, model: str, modules: list[ModuleRecord], batches: int, interrupted: bool
+        self, model: str, modules: list[ModuleRecord], batches: int, losses: tuple[LossRecord, ...], interrupted: bool
     ) -> RanksRecord | None:
         if self._ranks is None:
             return None
@@ -231,7 +231,7 @@ class Xray:
             batches=batches,
             backward_passes=self._parameters.backward_passes,
             training=ran[0].training if ran else None,
-            loss=self._session.losses.losses[-1].value if self._session.losses.losses else None,
+            loss=losses[-1].value if losses else None,
             modes={module.name: "train" if module.training else "eval" for module in ran},
         )
         return self._ranks.finish(done)

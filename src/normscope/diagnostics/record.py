@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from normscope.diagnostics.stats.graph import GraphStats
 from normscope.diagnostics.stats.loop import BootstrapRecord, CopyRecord, EvalDropout, LoopRecord, PassesRecord
+from normscope.diagnostics.stats.losses import LossFunctionStats, ObjectiveStats
 from normscope.diagnostics.stats.non_finite import NonFiniteStats
 from normscope.diagnostics.stats.ranks import RanksRecord
 from normscope.diagnostics.stats.tensors import AttentionStats, NormStats, ResidualJoin, TensorStats, UnitStats
@@ -189,12 +190,16 @@ class LossRecord:
         num_classes: number of classes.
         logits_function: the function (`softmax`, `log_softmax` or `sigmoid`) whose output was passed as logits, if any.
         logits_module: the innermost module that called that function; None if it was called outside the model.
+        logits_source: the innermost module that returned the logits; None if they were changed after that.
+        has_cosines: whether the logits are scaled cosines, such as those of CLIP.
     """
 
     value: float
     num_classes: int
     logits_function: str | None = None
     logits_module: str | None = None
+    logits_source: str | None = None
+    has_cosines: bool = False
 
 
 @dataclass(frozen=True)
@@ -241,6 +246,8 @@ class XrayRecord:
         batches, backward_passes: number of forward passes of the whole model, and of backward passes.
         steps: optimizer steps.
         losses: cross-entropies.
+        loss_functions: calls of loss functions with gradients, and of hand-written losses.
+        objectives: the scalars that backward passes start from.
         notices: what could not be observed, and why.
         normscope, torch: versions.
         label: a name for the record, such as the training step.
@@ -269,6 +276,8 @@ class XrayRecord:
     backward_passes: int
     steps: tuple[StepRecord, ...] = ()
     losses: tuple[LossRecord, ...] = ()
+    loss_functions: tuple[LossFunctionStats, ...] = ()
+    objectives: tuple[ObjectiveStats, ...] = ()
     notices: tuple[str, ...] = ()
     normscope: str = ""
     torch: str = ""
@@ -293,6 +302,11 @@ class XrayRecord:
     def __getitem__(self, name: str) -> ModuleRecord:
         """The module with this name."""
         return {module.name: module for module in reversed(self.modules)}[name]
+
+    @property
+    def loss_curve(self) -> tuple[float, ...]:
+        """Values of the scalar that most backward passes started from; empty without one."""
+        return max(self.objectives, key=lambda o: o.backward_passes).values if self.objectives else ()
 
     @property
     def ran(self) -> list[ModuleRecord]:

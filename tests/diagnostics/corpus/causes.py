@@ -2,24 +2,28 @@
 
 CAUSES: dict[str, set[str]] = {
     # losses
-    "probabilities where logits are expected": {"probabilities-as-logits"},
-    "logits where probabilities are expected": {"logits-as-probabilities"},
+    "probabilities where logits are expected": {
+        "probabilities-as-logits", "logits-as-probabilities", "loss-arguments-swapped",
+    },
+    "logits where probabilities are expected": {"logits-as-probabilities", "loss-arguments-swapped"},
     "loss broadcasts predictions against targets": {"loss-broadcasts"},
     "loss is negative but cannot be": {"negative-loss", "logits-as-probabilities", "targets-out-of-range"},
-    "loss has no targets left": {"no-targets"},
+    "loss has no targets left": {"no-targets", "class-weight-zero"},
     "label smoothing hides the labels": {"label-smoothing-too-large"},
     "targets never vary": {"constant-targets"},
-    "targets are the inputs": {"targets-equal-inputs"},
-    "targets cannot be reached by the output": {"output-out-of-reach", "targets-out-of-range"},
+    "targets are the inputs": {"targets-equal-inputs", "anchor-equals-positive"},
+    "targets cannot be reached by the output": {
+        "output-out-of-reach", "targets-out-of-range", "softmax-over-one-output",
+    },
     "loss grows with the batch": {"summed-loss"},
-    "loss is maximized": {"loss-maximized", "loss-rises", "negative-loss"},
-    "loss does not depend on the model": {"no-gradient", "constant-loss", "graph-cut"},
+    "loss is maximized": {"loss-rises", "negative-loss", "loss-maximized", "triplets-swapped"},
+    "loss does not depend on the model": {"no-gradient", "constant-loss", "graph-cut", "softmax-over-one-output"},
     "loss scaled by a wrong factor": {"weights-unchanged", "update-too-small", "update-too-large", "loss-scaled"},
     "loss above chance": {"loss-above-chance"},
     # attention and sequences
     "looks at the future": {"leaks-future", "norm-leaks-future"},
     "attention mask is wrong": {"attention-mask", "leaks-future", "non-finite-output", "attention-uniform"},
-    "softmax over the wrong axis": {"attention-softmax-axis"},
+    "softmax over the wrong axis": {"attention-softmax-axis", "softmax-over-batch"},
     "scores are not scaled": {"attention-unscaled", "attention-collapsed"},
     "positions change nothing": {"positions-unused", "no-gradient"},
     "attention differs from its peers": {"differs-from-peers", "attention-unscaled", "leaks-future", "attention-mask"},
@@ -55,7 +59,7 @@ CAUSES: dict[str, set[str]] = {
     "parameters are not in the optimizer": {"not-in-optimizer"},
     "parameters are frozen": {"frozen-parameters", "no-gradient"},
     "no nonlinearity between layers": {"linear-layers-in-a-row"},
-    "axes are mixed up": {"mixes-samples", "leaks-future", "norm-leaks-future", "mixes-axes"},
+    "axes are mixed up": {"softmax-over-batch", "mixes-samples", "leaks-future", "norm-leaks-future", "mixes-axes"},
     "dropout in the wrong place": {"dropout-too-large", "dropout-on-logits"},
     # weights
     "weights are copies": {"duplicate-weights", "identical-units"},

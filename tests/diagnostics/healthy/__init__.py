@@ -4,6 +4,7 @@ from tests.diagnostics.healthy import (  # noqa: F401
     expected_non_finite,
     gpts,
     huggingface,
+    losses,
     mlps,
     probabilities,
     special_inits,

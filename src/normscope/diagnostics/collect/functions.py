@@ -39,6 +39,8 @@ class CallWatchers(Protocol):
 
     def call_function(self, call: FunctionCall, result: Any) -> None: ...
 
+    def fail_function(self, call: FunctionCall) -> None: ...
+
 
 class FunctionObserver(TraceObserver):
     """Collect statistics of the torch functions called on tensors, and of normscope's own kernels."""
@@ -59,16 +61,19 @@ class FunctionObserver(TraceObserver):
         join = session.guarded(where, self._find_join, call.args) if frames and name == "add" else None
         is_scaling = frames and (name in _SCALINGS or name in DROPOUTS)
         scaled_from = session.guarded(where, self._find_scaled, call) if is_scaling else None
-        result = call.run()
+        try:
+            result = call.run()
+        except Exception:
+            if self.watchers is not None:
+                self.watchers.fail_function(call)
+            raise
         if frames:
             session.guarded(where, self._observe, call, result, join, scaled_from)
             session.guarded(where, self._record_lineage, name, inputs or [], result)
         elif name == "cross_entropy":
-            session.guarded(where, self._take_loss, call, result)
+            session.guarded(where, self._take_targets, call)
         elif name == "amp_update_scale":
             session.guarded("a GradScaler", self._count_skipped_steps, call.args)
-        if session.losses.follows(name):
-            session.guarded(where, session.losses.follow, call, result)
         if getattr(call.function, "__self__", None) is _DATA:
             session.guarded("`.data`", self._mark_for_remeasuring, call.args)
         if self.watchers is not None:
@@ -102,10 +107,9 @@ class FunctionObserver(TraceObserver):
         elif name == "softmax" and isinstance(result, Tensor):
             self._record_softmax(frame, args, kwargs, result)
         elif name == "cross_entropy":
-            self._take_loss(call, result)
+            self._take_targets(call)
 
-    def _take_loss(self, call: FunctionCall, result: Any) -> None:
-        self._session.losses.add(call, result)
+    def _take_targets(self, call: FunctionCall) -> None:
         if self._session.batch_checksums is not None:
             self._session.batch_checksums.take_targets(
                 call.args[1] if len(call.args) > 1 else call.kwargs.get("target")

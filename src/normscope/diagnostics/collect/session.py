@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from normscope.diagnostics.collect.accumulators import ModuleAccumulator
 from normscope.diagnostics.collect.collectives import no_collectives
-from normscope.diagnostics.collect.losses import LossTracker
 from normscope.diagnostics.collect.tensors import JoinLocation, TensorRegistry, is_measurable
 from normscope.diagnostics.ranks.batches import BatchChecksums
 from normscope.tracing.tensor_table import TensorLineage
@@ -50,7 +49,6 @@ class XraySession:
         self.functions: dict[str, list[str]] = {}  # the functions that each module called
         self.registry = TensorRegistry()
         self.lineage = TensorLineage()
-        self.losses = LossTracker()
         self.batch_checksums: BatchChecksums | None = None
         self.notices: dict[str, None] = {}
         self.batches = 0
@@ -97,7 +95,7 @@ class XraySession:
     def stop(self) -> None:
         self.is_active = False
         self._handles.remove()
-        for table in (self.registry, self.lineage, self.losses):
+        for table in (self.registry, self.lineage):
             table.clear()
 
     @property

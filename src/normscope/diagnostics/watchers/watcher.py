@@ -57,6 +57,9 @@ class Watcher:
     def call_function(self, call: FunctionCall, result: Any) -> None:
         """A torch function returned, inside a module (`call.frames`) or outside of all."""
 
+    def fail_function(self, call: FunctionCall) -> None:
+        """A torch function, of any name, raised an error."""
+
     def before_backward(self, roots: Sequence[Tensor]) -> None:
         """A backward pass starts from these tensors: `loss.backward()`, or `torch.autograd.backward`."""
 

@@ -11,6 +11,7 @@ import torch
 from normscope.diagnostics.collect.session import CallFrame
 from normscope.diagnostics.watchers.copies import CopyWatcher
 from normscope.diagnostics.watchers.graph import GraphWatcher
+from normscope.diagnostics.watchers.losses import LossWatcher
 from normscope.diagnostics.watchers.modes import ModeWatcher
 from normscope.diagnostics.watchers.non_finite import NonFiniteWatcher
 from normscope.diagnostics.watchers.optimizers import OptimizerWatcher
@@ -26,6 +27,7 @@ WATCHERS: tuple[type[Watcher], ...] = (
     OptimizerWatcher,
     ModeWatcher,
     CopyWatcher,
+    LossWatcher,
 )
 
 
@@ -52,6 +54,7 @@ class Watchers:
                 self._by_function[name].append(watcher.call_function)
         self._stack = ExitStack()
         self._is_stepping = False
+        """Whether an optimizer steps: its arithmetic is none of the training loop. A closure calls the model again."""
 
     def start(self) -> None:
         self._tell("start")
@@ -60,6 +63,7 @@ class Watchers:
         self._parameters.after_any_step.append(lambda optimizer: self._hear("after_step", optimizer))
 
     def enter_module(self, frame: CallFrame, args: Any, kwargs: Any, outer: Sequence[CallFrame]) -> None:
+        self._is_stepping = False
         self._tell("enter_module", frame, args, kwargs, outer)
 
     def exit_module(self, frame: CallFrame, output: Any) -> None:
@@ -70,6 +74,9 @@ class Watchers:
         interested, others = self._by_function.get(call.name), () if is_update else self._of_every_function
         for watch in (*interested, *others) if interested else others:
             self._session.guarded(f"`{call.name}()`", watch, call, result)
+
+    def fail_function(self, call: FunctionCall) -> None:
+        self._tell("fail_function", call)
 
     def stop(self) -> None:
         self._stack.close()

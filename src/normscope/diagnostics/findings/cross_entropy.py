@@ -1,4 +1,4 @@
-"""A cross-entropy that is worse than guessing, or that is not given logits."""
+"""A cross-entropy that is worse than guessing."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -28,21 +28,10 @@ logits are large. The input has an rms of {input rms}, and layers preserve scale
 {output_rms}.{column}
 fix: {fix}
 """)
-REDUNDANT_LOG_SOFTMAX = FindingKind("""
-probabilities-as-logits: {source} feeds a cross-entropy, which applies log_softmax itself
-why: Applying log_softmax twice gives the same result: harmless, but redundant.
-fix: remove it, or use F.nll_loss on its output
-""")
-PROBABILITIES_AS_LOGITS = FindingKind("""
-probabilities-as-logits: the output of {source} is passed to a cross-entropy, which expects logits
-why: Cross-entropy applies softmax to its input. For inputs between 0 and 1 the result is nearly uniform: with {classes}
-classes the loss cannot fall below {minimum loss}, and gradients are small.
-fix: pass the input of {function}() to the loss; apply {function}() only where you need probabilities
-""")
-
 MAX_EXCESS = 4.0
 """Nats above ln V. Uninformative logits with standard deviation s cost about ln V + s^2 / 2, so this is an s of 2
-sqrt(2), twice the largest gain in use. Such a loss is wrong at any time; a loss below ln V says nothing."""
+sqrt(2), twice the largest gain in use. Such a loss is wrong at any time; a loss below ln V says nothing. Scaled cosines
+are meant to be large: ArcFace starts with a scale of 64, and CLIP may reach 100."""
 
 LARGE_RMS = 2 * math.sqrt(2)
 """Logit rms that costs 4 nats above chance. PyTorch's default layers scale by 1 / sqrt(3), and no recommended gain
@@ -54,7 +43,8 @@ DOMINANT = 0.5
 
 @check("numeric")
 def check_loss(view: RecordView) -> Iterator[Finding]:
-    finite = [loss for loss in view.record.losses if math.isfinite(loss.value) and loss.num_classes > 1]
+    losses = (loss for loss in view.record.losses if not loss.has_cosines)
+    finite = [loss for loss in losses if math.isfinite(loss.value) and loss.num_classes > 1]
     if not finite:
         return
     loss, trained = finite[0], view.steps_before_xray > 0
@@ -63,7 +53,7 @@ def check_loss(view: RecordView) -> Iterator[Finding]:
     chance = math.log(loss.num_classes)
     if loss.value - chance < MAX_EXCESS:
         return
-    head = _head(view, loss.num_classes)
+    head = loss.logits_source or ""
     module = view.modules.get(head)
     logits_rms = None if module is None or module.output is None else module.output.rms
     evidence = {"loss": loss.value, "ln V": chance, "excess": loss.value - chance, "logits rms": logits_rms}
@@ -74,30 +64,6 @@ def check_loss(view: RecordView) -> Iterator[Finding]:
     else:
         place = module_ref(head) if head else "the output layer"
         yield FIRST_LOSS.found_in(head, evidence, classes=loss.num_classes, head=place)
-
-
-@check("structural")
-def check_logits(view: RecordView) -> Iterator[Finding]:
-    """Find cross-entropies whose input already went through softmax or sigmoid."""
-    first = {
-        (loss.logits_function, loss.logits_module): loss
-        for loss in reversed(view.record.losses)
-        if loss.logits_function is not None
-    }
-    for (function, module), loss in reversed(first.items()):
-        source = f"`{function}()` in {module_ref(module)}" if module is not None else f"`{function}()` after the model"
-        evidence = {"classes": loss.num_classes, "loss": loss.value}
-        if function == "log_softmax":
-            yield REDUNDANT_LOG_SOFTMAX.found_in(module or "", evidence, "note", source=source)
-        else:
-            evidence["minimum loss"] = math.log(math.e + loss.num_classes - 1) - 1
-            yield PROBABILITIES_AS_LOGITS.found_in(module or "", evidence, source=source, function=function)
-
-
-def _head(view: RecordView, classes: int) -> str:
-    """The last linear layer with one output per class; "" if there is none."""
-    heads = [m.name for m, _ in view.linear if m.output_shapes and classes in m.output_shapes[0][1:]]
-    return heads[-1] if heads else ""
 
 
 def _unscaled_input(view: RecordView, head: str, evidence: Mapping[str, float | None], classes: int) -> Finding | None:
