@@ -7,6 +7,7 @@ import math
 from collections import defaultdict
 from dataclasses import dataclass, field
 
+from normscope.diagnostics.stats.dependence import DependenceRecord
 from normscope.diagnostics.stats.ranks import RanksRecord
 from normscope.diagnostics.stats.tensors import AttentionStats, NormStats, ResidualJoin, TensorStats, UnitStats
 
@@ -240,6 +241,7 @@ class XrayRecord:
         steps_without_zero_grad: steps whose gradients still included those of the previous step.
         unregistered_parameters: weights that are not the model's, except those that an optimizer holds.
         ranks: comparison with the other ranks of torch.distributed; None if there are none.
+        dependence: what outputs depend on, found by experiments with each model that was called from outside.
         version: format version.
     """
 
@@ -260,6 +262,7 @@ class XrayRecord:
     steps_without_zero_grad: int = 0
     unregistered_parameters: tuple[UnregisteredParameter, ...] = ()
     ranks: RanksRecord | None = None
+    dependence: tuple[DependenceRecord, ...] = ()
     version: int = field(default=VERSION)
 
     def __getitem__(self, name: str) -> ModuleRecord:
