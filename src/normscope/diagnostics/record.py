@@ -7,6 +7,7 @@ import math
 from collections import defaultdict
 from dataclasses import dataclass, field
 
+from normscope.diagnostics.stats.attention_use import AttentionUse, MixedAxes
 from normscope.diagnostics.stats.dependence import DependenceRecord
 from normscope.diagnostics.stats.ranks import RanksRecord
 from normscope.diagnostics.stats.tensors import AttentionStats, NormStats, ResidualJoin, TensorStats, UnitStats
@@ -242,6 +243,7 @@ class XrayRecord:
         unregistered_parameters: weights that are not the model's, except those that an optimizer holds.
         ranks: comparison with the other ranks of torch.distributed; None if there are none.
         dependence: what outputs depend on, found by experiments with each model that was called from outside.
+        attention_use: how attention was scaled and masked; mixed_axes: views that exchange axes.
         version: format version.
     """
 
@@ -263,6 +265,8 @@ class XrayRecord:
     unregistered_parameters: tuple[UnregisteredParameter, ...] = ()
     ranks: RanksRecord | None = None
     dependence: tuple[DependenceRecord, ...] = ()
+    attention_use: tuple[AttentionUse, ...] = ()
+    mixed_axes: tuple[MixedAxes, ...] = ()
     version: int = field(default=VERSION)
 
     def __getitem__(self, name: str) -> ModuleRecord:
