@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from normscope.diagnostics.stats.attention_use import AttentionUse, MixedAxes
 from normscope.diagnostics.stats.dependence import DependenceRecord
 from normscope.diagnostics.stats.ranks import RanksRecord
+from normscope.diagnostics.stats.structure import StructureRecord
 from normscope.diagnostics.stats.tensors import AttentionStats, NormStats, ResidualJoin, TensorStats, UnitStats
 
 VERSION = 1
@@ -244,6 +245,7 @@ class XrayRecord:
         ranks: comparison with the other ranks of torch.distributed; None if there are none.
         dependence: what outputs depend on, found by experiments with each model that was called from outside.
         attention_use: how attention was scaled and masked; mixed_axes: views that exchange axes.
+        structure: how modules were put together.
         version: format version.
     """
 
@@ -267,6 +269,7 @@ class XrayRecord:
     dependence: tuple[DependenceRecord, ...] = ()
     attention_use: tuple[AttentionUse, ...] = ()
     mixed_axes: tuple[MixedAxes, ...] = ()
+    structure: StructureRecord = StructureRecord()
     version: int = field(default=VERSION)
 
     def __getitem__(self, name: str) -> ModuleRecord:
