@@ -210,3 +210,21 @@ def uint8_overflow_blanks_the_images() -> Setup:
     corners = (raw.flatten(1).float().argmax(1) % 8 > 2).long()
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 2))
     return model, epochs(model, images, corners)
+
+
+@planted("batch is empty", "", hard=True)
+def filter_leaves_no_sample() -> Setup:
+    """Samples without a label are filtered out of each batch; one batch has no others, and its mean is NaN (forum)."""
+    model = mlp(10, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+
+    def run() -> None:
+        for step in range(12):
+            x, y = blobs(16)
+            labeled = torch.rand(16) < (0.4 if step != 8 else 0.0)
+            loss = F.cross_entropy(model(x[labeled]), y[labeled])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+    return model, run

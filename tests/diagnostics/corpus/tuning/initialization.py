@@ -1,5 +1,6 @@
 """Weights that start out wrong."""
 
+import copy
 from typing import Any
 
 import torch
@@ -146,7 +147,7 @@ class GPT(nn.Module):
         return self.lm_head(parts["ln_f"](x))
 
 
-@planted("initialization is too large or too small", "", "lm_head", "transformer.wte", hard=True)
+@planted("initialization is too large or too small", "", "lm_head", "transformer.wte")
 def tied_embedding_with_std_one() -> Setup:
     """Tied to the head, the embedding's N(0, 1) gives logits of std 8 and a first loss far above chance (forum)."""
     model = GPT()
@@ -241,3 +242,44 @@ def one_layer_initialized_ten_times_too_large() -> Setup:
             optimizer.step()
 
     return model, run
+
+
+class RGBNet(nn.Module):
+    def __init__(self, channels: int = 3) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, 12, 3, padding=1, bias=False)
+        self.conv2 = nn.Conv2d(12, 12, 3, padding=1)
+        self.fc = nn.Linear(12 * 16, 4)
+
+    def forward(self, x: Tensor) -> Any:
+        x = F.max_pool2d(F.relu(self.conv1(x)), 2)
+        return self.fc(F.relu(self.conv2(x)).flatten(1))
+
+
+@planted("weights are zero or all alike", "conv1", "", hard=True)
+def filters_averaged_over_the_wrong_axis() -> Setup:
+    """To take gray images, pretrained filters are averaged over the outputs as well, and all are alike (forum)."""
+    model = RGBNet()
+    old = model.conv1
+    model.conv1 = nn.Conv2d(1, 12, 3, padding=1, bias=False)
+    model.conv1.weight.data = old.weight.data.mean((0, 1), keepdim=True).repeat(12, 1, 1, 1)
+    return model, epoch(model, *bars(192), lr=1e-3)
+
+
+class Ensemble(nn.Module):
+    def __init__(self, members: int = 3) -> None:
+        super().__init__()
+        member = nn.Sequential(nn.Linear(10, 24), nn.ReLU(), nn.Linear(24, 3))
+        self.members = nn.ModuleList(copy.deepcopy(member) for _ in range(members))
+
+    def forward(self, x: Tensor) -> Any:
+        return torch.stack([member(x) for member in self.members]).mean(0)
+
+
+@planted(
+    "weights are copies", "", "members", *(f"members.{i}" for i in range(3)), *(f"members.{i}.0" for i in range(3))
+)
+def ensemble_of_clones() -> Setup:
+    """The members of an ensemble are deep copies of one, see the same batches, and so remain the same (forum)."""
+    model = Ensemble()
+    return model, epoch(model, *blobs(192), lr=3e-3)

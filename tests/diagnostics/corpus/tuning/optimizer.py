@@ -237,3 +237,23 @@ def filter_by_name_misses_the_classifier() -> Setup:
     model.stem.requires_grad_(False)
     chosen = [p for name, p in model.named_parameters() if "adapter" in name or "head" in name]
     return model, classification(model, torch.optim.AdamW(chosen, lr=3e-3))
+
+
+class PostNorm(nn.Module):
+    def __init__(self, dim: int = 48, depth: int = 6) -> None:
+        super().__init__()
+        self.embed, self.position = nn.Embedding(LETTERS, dim), nn.Embedding(16, dim)
+        layer = nn.TransformerEncoderLayer(dim, 4, 4 * dim, 0.0, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, depth)
+        self.out = nn.Linear(dim, LETTERS)
+
+    def forward(self, ids: Tensor) -> Any:
+        mask = nn.Transformer.generate_square_subsequent_mask(ids.shape[1])
+        return self.out(self.encoder(self.embed(ids) + self.position(torch.arange(ids.shape[1])), mask=mask))
+
+
+@planted("no warmup", "", "encoder", hard=True)
+def post_norm_at_full_rate_from_the_start() -> Setup:
+    """Six post-norm layers under Adam at 0.01 without warmup stay at the letters' frequencies (Xiong et al.; forum)."""
+    model = PostNorm()
+    return model, on_text(model, torch.optim.Adam(model.parameters(), lr=0.01), 15)

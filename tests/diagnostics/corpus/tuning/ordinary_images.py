@@ -105,9 +105,9 @@ def resnet_with_sgd() -> Setup:
 class ViT(nn.Module):
     def __init__(self, dim: int = 32, depth: int = 2) -> None:
         super().__init__()
-        self.patch_embed = nn.Conv2d(1, dim, 2, 2)
+        self.patch_embed = nn.Conv2d(1, dim, (8, 2), (8, 2))
         self.cls_token = nn.Parameter(0.02 * torch.randn(1, 1, dim))
-        self.pos_embed = nn.Parameter(0.02 * torch.randn(1, 17, dim))
+        self.pos_embed = nn.Parameter(0.5 * torch.randn(1, 5, dim))
         layer = nn.TransformerEncoderLayer(dim, 4, 2 * dim, 0.1, "gelu", batch_first=True, norm_first=True)
         self.blocks = nn.TransformerEncoder(layer, depth, nn.LayerNorm(dim), enable_nested_tensor=False)
         self.head = nn.Linear(dim, 4)
@@ -115,13 +115,13 @@ class ViT(nn.Module):
     def forward(self, x: Tensor) -> Any:
         x = self.patch_embed(x).flatten(2).transpose(1, 2)
         x = torch.cat([self.cls_token.expand(len(x), -1, -1), x], 1) + self.pos_embed
-        return self.head(self.blocks(x)[:, 0])
+        return self.head(self.blocks(x).mean(1))
 
 
 @ordinary
 def vision_transformer_with_warmup() -> Setup:
     model = ViT()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.05)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=4e-3, weight_decay=0.05)
     scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, 0.1, 1.0, total_iters=5)
 
     def run() -> None:
@@ -280,11 +280,11 @@ def diffusion_toy() -> Setup:
     model = Denoiser()
     ema = copy.deepcopy(model).requires_grad_(False)
     both = nn.ModuleDict({"model": model, "ema": ema})
-    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
     alphas = torch.cumprod(1 - torch.linspace(1e-3, 0.1, 50), 0)
 
     def run() -> None:
-        for (image,) in loader(2 * digits(400).flatten(1) - 1):
+        for (image,) in loader(2 * digits(480).flatten(1) - 1):
             t = torch.randint(50, (len(image),))
             noise = torch.randn_like(image)
             a = alphas[t][:, None]

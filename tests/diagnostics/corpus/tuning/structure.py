@@ -346,3 +346,40 @@ def twelve_sigmoid_layers() -> Setup:
             optimizer.step()
 
     return model, run
+
+
+class Recurrent(nn.Module):
+    def __init__(self, dim: int = 24) -> None:
+        super().__init__()
+        self.encoder = nn.Embedding(LETTERS, dim)
+        self.rnn = nn.LSTM(dim, dim, batch_first=True)
+        self.decoder = nn.Linear(dim, LETTERS)
+        self.decoder.weight = self.encoder.weight
+        self.init_weights()
+
+    def init_weights(self) -> None:
+        self.encoder.weight.data.uniform_(-0.1, 0.1)
+        self.decoder.bias.data.zero_()
+
+    def forward(self, ids: Tensor) -> Any:
+        return self.decoder(self.rnn(self.encoder(ids))[0])
+
+
+@planted("tied weights came apart", "decoder", "encoder", "", hard=True)
+def tying_undone_by_loading() -> Setup:
+    """A checkpoint's tensors are put in as new parameters one by one, which unties head and embedding (forum)."""
+    model = Recurrent()
+    for name, tensor in model.state_dict().items():
+        owner, _, last = name.rpartition(".")
+        setattr(model.get_submodule(owner), last, nn.Parameter(tensor.clone()))
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+
+    def run() -> None:
+        for _ in range(12):
+            x, y = text(8)
+            loss = F.cross_entropy(model(x).transpose(1, 2), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+    return model, run
