@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from normscope.diagnostics.stats.attention_use import AttentionUse, MixedAxes
 from normscope.diagnostics.stats.dependence import DependenceRecord
+from normscope.diagnostics.stats.inputs import InputsRecord
 from normscope.diagnostics.stats.ranks import RanksRecord
 from normscope.diagnostics.stats.structure import StructureRecord
 from normscope.diagnostics.stats.tensors import AttentionStats, NormStats, ResidualJoin, TensorStats, UnitStats
@@ -246,6 +247,7 @@ class XrayRecord:
         dependence: what outputs depend on, found by experiments with each model that was called from outside.
         attention_use: how attention was scaled and masked; mixed_axes: views that exchange axes.
         structure: how modules were put together.
+        inputs: the batches.
         version: format version.
     """
 
@@ -270,6 +272,7 @@ class XrayRecord:
     attention_use: tuple[AttentionUse, ...] = ()
     mixed_axes: tuple[MixedAxes, ...] = ()
     structure: StructureRecord = StructureRecord()
+    inputs: InputsRecord = InputsRecord()
     version: int = field(default=VERSION)
 
     def __getitem__(self, name: str) -> ModuleRecord:

@@ -1,4 +1,4 @@
-"""See the calls of a training loop that torch has no hooks for: backward, zero_grad, schedulers, gradient clipping.
+"""See the calls of a training loop that torch has no hooks for: backward, zero_grad, schedulers, gradient clipping, loaders.
 
 While anybody listens, the functions are replaced by wrappers, which call them with the same arguments. Afterwards the
 originals are back.
@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn.utils import clip_grad
 from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import Optimizer
+from torch.utils.data import DataLoader
 
 
 class Listener(Protocol):
@@ -51,6 +52,7 @@ def _install() -> None:
     _replace(nn.Module, "zero_grad", _before("zero_grad"))
     if hasattr(clip_grad, "_clip_grads_with_norm_"):  # clip_grad_norm_ itself is often imported by name
         _replace(clip_grad, "_clip_grads_with_norm_", _clip)
+    _replace(DataLoader, "__iter__", _before("iterate_loader"))
     for scheduler in _with_subclasses(LRScheduler):
         if "step" in vars(scheduler):
             _replace(scheduler, "step", _step_schedule)

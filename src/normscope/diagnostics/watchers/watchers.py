@@ -9,12 +9,13 @@ from typing import Any
 from normscope.diagnostics.collect.session import CallFrame
 from normscope.diagnostics.watchers.attention_use import AttentionUseWatcher
 from normscope.diagnostics.watchers.dependence import DependenceWatcher
+from normscope.diagnostics.watchers.inputs import InputsWatcher
 from normscope.diagnostics.watchers.structure import StructureWatcher
 from normscope.diagnostics.watchers.training_calls import listening
 from normscope.diagnostics.watchers.watcher import Watched, Watcher
 from normscope.tracing.tracer import FunctionCall
 
-WATCHERS: tuple[type[Watcher], ...] = (DependenceWatcher, AttentionUseWatcher, StructureWatcher)
+WATCHERS: tuple[type[Watcher], ...] = (DependenceWatcher, AttentionUseWatcher, StructureWatcher, InputsWatcher)
 
 
 class Watchers:
