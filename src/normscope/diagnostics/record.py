@@ -223,6 +223,9 @@ class UnregisteredParameter:
     count: int
 
 
+_NO_STRUCTURE, _NO_INPUTS = StructureRecord(), InputsRecord()
+
+
 @dataclass(frozen=True)
 class XrayRecord:
     """An x-ray of a model.
@@ -271,8 +274,8 @@ class XrayRecord:
     dependence: tuple[DependenceRecord, ...] = ()
     attention_use: tuple[AttentionUse, ...] = ()
     mixed_axes: tuple[MixedAxes, ...] = ()
-    structure: StructureRecord = StructureRecord()
-    inputs: InputsRecord = InputsRecord()
+    structure: StructureRecord = _NO_STRUCTURE
+    inputs: InputsRecord = _NO_INPUTS
     version: int = field(default=VERSION)
 
     def __getitem__(self, name: str) -> ModuleRecord:

@@ -99,6 +99,21 @@ def _undisturbed(devices: list[int]) -> Iterator[None]:
             numpy.random.set_state(numpy_state)
 
 
+@contextmanager
+def _refused(model: nn.Module) -> Iterator[None]:
+    """Raise if a module of the model runs, because a function in its copy still refers to it."""
+
+    def refuse(*_: Any) -> None:
+        raise RuntimeError("the copy of a model calls the model")
+
+    handles = [module.register_forward_pre_hook(refuse) for module in model.modules()]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
 class Experiment:
     """A copy of a model, and the arguments of one call.
 
@@ -114,6 +129,7 @@ class Experiment:
     """
 
     def __init__(self, model: nn.Module, args: Any, kwargs: Any) -> None:
+        self._original = model
         self._model, self._args, self._kwargs = experimental_copy(model), args, kwargs
         self._devices = sorted({p.device.index for p in model.parameters() if p.is_cuda})
 
@@ -121,7 +137,7 @@ class Experiment:
         self, change: Callable[[Tensor], Tensor] = lambda x: x, *, seed: int = _SEED, visit: Visit | None = None
     ) -> list[Tensor]:
         """Return the floating-point tensors of the output, for changed inputs. Each run starts from the same state."""
-        with _undisturbed(self._devices):
+        with _undisturbed(self._devices), _refused(self._original):
             model = self._model if visit is None else self._visited(visit)
             model = experimental_copy(model) if visit is None else model
             args, kwargs = copy_input((self._args, self._kwargs), change)

@@ -21,7 +21,7 @@ CAUSES: dict[str, set[str]] = {
     "attention mask is wrong": {"attention-mask", "leaks-future", "non-finite-output", "attention-uniform"},
     "softmax over the wrong axis": {"attention-softmax-axis"},
     "scores are not scaled": {"attention-unscaled", "attention-collapsed"},
-    "positions change nothing": {"positions-unused"},
+    "positions change nothing": {"positions-unused", "positions-along-batch"},
     "attention differs from its peers": {"differs-from-peers", "attention-unscaled", "leaks-future", "attention-mask"},
     "attention collapsed or uniform": {"attention-collapsed", "attention-uniform"},
     # the loop
@@ -50,7 +50,7 @@ CAUSES: dict[str, set[str]] = {
     "parameters are not in the optimizer": {"not-in-optimizer"},
     "parameters are frozen": {"frozen-parameters", "no-gradient"},
     "no nonlinearity between layers": {"linear-layers-in-a-row"},
-    "axes are mixed up": {"mixes-samples", "leaks-future", "norm-leaks-future", "mixes-axes"},
+    "axes are mixed up": {"mixes-samples", "leaks-future", "norm-leaks-future", "mixes-axes", "positions-along-batch"},
     "dropout in the wrong place": {"dropout-too-large", "dropout-on-logits"},
     # weights
     "weights are copies": {"duplicate-weights", "identical-units"},
@@ -67,7 +67,9 @@ CAUSES: dict[str, set[str]] = {
         "vanishing-gradients", "exploding-gradients", "vanishing-activations", "exploding-activations",
     },
     # norms
-    "norm over the wrong axes": {"norm-leaks-future", "norm-over-few-values", "norm-over-padding", "mixes-samples"},
+    "norm over the wrong axes": {
+        "norm-leaks-future", "leaks-future", "norm-over-few-values", "norm-over-padding", "mixes-samples",
+    },
     "norm has a wrong eps": {"eps-too-large", "eps-too-small"},
     "bias before a norm": {"bias-before-norm"},
     "running statistics are stale": {"stale-running-statistics"},
@@ -80,6 +82,7 @@ CAUSES: dict[str, set[str]] = {
     "same batch again and again": {"same-batch-repeated"},
     "padding is learned from": {"trains-on-padding", "norm-over-padding"},
     "labels and inputs do not belong together": {"shuffled-labels", "loss-not-falling"},
+    "batches are sorted by class": {"sorted-batches"},
     "batch is empty": {"empty-batch"},
     # pairs of models
     "target network gets gradients": {"target-network-trained"},

@@ -13,20 +13,20 @@ fix: {fix}
 """)
 SOFTMAX_AXIS = FindingKind("""
 attention-softmax-axis: {module} takes the softmax over axis {softmax axis}, but sums over axis {summed axis}
-why: The weights of a query do not sum to one: those of a key over the queries do, so queries compete for keys, and each
-query depends on the others.
+why: The weights of a query do not sum to one: those of a key over the queries do, so queries compete for keys, and
+each depends on the others.
 fix: take the softmax over the keys, the axis that the product with the values sums over: dim={summed axis}
 """)
 UNSCALED = FindingKind("""
 attention-unscaled: the scores of {module} are not divided by sqrt({head dim}): their standard deviation is {score std}
-why: Products of {head dim} features grow like sqrt({head dim}) = {root}. Softmax then puts nearly all weight on one key,
-and passes little gradient to the queries and keys.
+why: Products of {head dim} features grow like sqrt({head dim}) = {root}. Softmax then puts nearly all weight on one
+key, and passes little gradient to the queries and keys.
 fix: divide the scores by sqrt(head_dim): q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))
 """)
 MIXED_AXES = FindingKind("""
 mixes-axes: {module} turns ({before}) into ({after}) by {function}, which mixes up the axes
-why: view and reshape keep the order of the elements in memory, so what was one token, channel or sample becomes parts of
-several. Only transpose and permute exchange axes.
+why: view and reshape keep the order of the elements in memory, so what was one token, channel or sample becomes parts
+of several. Only transpose and permute exchange axes.
 fix: {fix}
 """)
 
@@ -100,7 +100,11 @@ def _mask_problem(use: AttentionUse) -> tuple[str, str, str] | None:
 def check_softmax_axes(view: RecordView) -> Iterator[Finding]:
     for use in view.record.attention_use:
         if use.softmax_axis is not None and use.contracted_axis not in (None, use.softmax_axis):
-            evidence = {"softmax axis": use.softmax_axis, "summed axis": use.contracted_axis, "line": use.source or None}
+            evidence = {
+                "softmax axis": use.softmax_axis,
+                "summed axis": use.contracted_axis,
+                "line": use.source or None,
+            }
             yield SOFTMAX_AXIS.found_in(use.module, evidence)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from normscope.diagnostics.findings.finding import Finding, FindingKind, RecordView, check
+from normscope.diagnostics.findings.norms import check_norm_causality
 from normscope.diagnostics.module_names import module_ref
 from normscope.diagnostics.stats.dependence import MixingRecord
 
@@ -36,9 +37,10 @@ MIN_MIXING = 1e-3
 
 @check("structural")
 def check_future(view: RecordView) -> Iterator[Finding]:
+    known = {finding.module for finding in check_norm_causality(view)}
     for record in view.record.dependence:
         leak = record.leak
-        if leak is not None:
+        if leak is not None and leak.module not in known:
             figures = {"token": leak.token, "earliest": leak.earliest, "change": leak.change}
             yield LEAKS_FUTURE.found_in(leak.module, figures, "error", fix=_causal_fix(view, leak.module))
 

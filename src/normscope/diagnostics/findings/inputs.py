@@ -92,7 +92,9 @@ def check_scale(view: RecordView) -> Iterator[Finding]:
         is_column = use.column is not None and use.column_rms >= max(LARGE_COLUMN, 10 * use.other_rms)
         if is_column or use.rms >= LARGE_INPUT:
             what = f"column {use.column}" if is_column else "the whole"
-            effect = "Units saturate or give huge activations, and no learning rate suits both this layer and the others."
+            effect = (
+                "Units saturate or give huge activations, and no learning rate suits both this layer and the others."
+            )
             if is_column:
                 effect = f"The median column has {use.other_rms:.3g}, so the large one hides the others."
             size = use.column_rms if is_column else use.rms
@@ -108,7 +110,7 @@ def check_information(view: RecordView) -> Iterator[Finding]:
         yield ALIKE_ROWS.found_in("", {"batches": inputs.batches})
     elif inputs.same_outputs >= MANY_LOSSES:
         yield COLLAPSED_OUTPUT.found_in("", {"losses": inputs.same_outputs})
-    if inputs.rows >= MIN_ROWS and 1 < inputs.columns and inputs.constant_columns >= MOST_COLUMNS * inputs.columns:
+    if inputs.rows >= MIN_ROWS and inputs.columns > 1 and inputs.constant_columns >= MOST_COLUMNS * inputs.columns:
         figures = {"constant": inputs.constant_columns, "columns": inputs.columns, "rows": inputs.rows}
         yield CONSTANT_COLUMNS.found_in("", figures)
 

@@ -49,8 +49,8 @@ fix: use p = {kept}, or 0.1 to 0.5
 """)
 DROPOUT_ON_LOGITS = FindingKind("""
 dropout-on-logits: the output of a dropout in {module} is what {loss} compares with the targets
-why: In training, some predictions are replaced by zero and the others enlarged, so the loss is noise that no weights can
-avoid.
+why: In training, some predictions are replaced by zero and the others enlarged, which adds noise to the loss that no
+weights can avoid.
 fix: remove the dropout after the last layer, and use it before
 """)
 
@@ -164,20 +164,29 @@ def _linear_before(view: RecordView, module: ModuleRecord, returned: set[str]) -
     while True:
         if len(reader.fed_by) != 1:
             return None
-        producer = view.modules[reader.fed_by[0]] if reader.fed_by[0] in view.modules else module
+        producer = view.modules.get(reader.fed_by[0], module)
         if producer is module or producer.name in returned or producer.name in view.adders:
             return None
-        if [r for r in view.readers.get(producer.name, []) if not is_inside(reader.name, r.name)] or producer.calls != module.calls:
+        if [
+            r for r in view.readers.get(producer.name, []) if not is_inside(reader.name, r.name)
+        ] or producer.calls != module.calls:
             return None
         if producer.kind not in ("Dropout", "Identity"):
             break
         reader = producer
     first, second = producer.linear_weight, module.linear_weight
-    if first is None or second is None or producer.kind != module.kind or module.kind not in ("Linear", "Conv2d", "Conv1d"):
+    if (
+        first is None
+        or second is None
+        or producer.kind != module.kind
+        or module.kind not in ("Linear", "Conv2d", "Conv1d")
+    ):
         return None
     if not (first.requires_grad and second.requires_grad) or first.shape[2:] != second.shape[2:]:
         return None
-    if module.kind != "Linear" and (producer.is_grouped_conv or module.is_grouped_conv or math.prod(first.shape[2:]) == 1):
+    if module.kind != "Linear" and (
+        producer.is_grouped_conv or module.is_grouped_conv or math.prod(first.shape[2:]) == 1
+    ):
         return None
     width, inputs, outputs = first.shape[0], first.shape[1], second.shape[0]
     return producer.name if second.shape[1] == width and width >= min(inputs, outputs) else None
@@ -194,7 +203,9 @@ def check_shared_layers(view: RecordView) -> Iterator[Finding]:
             same[parent_name(module.name), original].append(module)
     for (holder, original), aliases in same.items():
         inside = [m for m in view.modules.values() if is_inside(m.name, original)]
-        numbered = [m for m in view.record.modules if parent_name(m.name) == holder and m.name.rpartition(".")[2].isdigit()]
+        numbered = [
+            m for m in view.record.modules if parent_name(m.name) == holder and m.name.rpartition(".")[2].isdigit()
+        ]
         if any(p.is_matrix for m in inside for p in m.parameters) and len(aliases) + 1 == len(numbered):
             yield SHARED_LAYERS.found_in(holder, {"count": len(aliases) + 1})
     for module in view.ran:
@@ -202,7 +213,12 @@ def check_shared_layers(view: RecordView) -> Iterator[Finding]:
         if weight is None or weight.alias_of is None or bias is None or bias.alias_of is not None:
             continue
         other = view.modules.get(parent_name(weight.alias_of))
-        if other is not None and other.kind == module.kind == "Linear" and other.order is not None and other.bias is not None:
+        if (
+            other is not None
+            and other.kind == module.kind == "Linear"
+            and other.order is not None
+            and other.bias is not None
+        ):
             yield TIED_LAYERS.found_in(module, {"weight": weight.alias_of}, other=module_ref(other.name))
 
 

@@ -26,7 +26,19 @@ _MASKED = 1000.0
 """A score this far below the largest of its row is masked: masks add -10000, or the smallest float."""
 
 _PRODUCTS = {"matmul", "bmm", "baddbmm"}
-_AXES = {"view", "reshape", "transpose", "permute", "mT", "contiguous", "dropout", "unsqueeze", "to", "float", "type_as"}
+_AXES = {
+    "view",
+    "reshape",
+    "transpose",
+    "permute",
+    "mT",
+    "contiguous",
+    "dropout",
+    "unsqueeze",
+    "to",
+    "float",
+    "type_as",
+}
 _SDPA_ARGS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale")
 
 
@@ -116,7 +128,9 @@ class AttentionUseWatcher(Watcher):
                 return
         if a.dim() == b.dim() and not isinstance(b, torch.nn.Parameter):
             known = [self._scores.get(x) or _Scores() for x in (a, b)]
-            scale = None if None in (known[0].scale, known[1].scale) else (known[0].scale or 0.0) * (known[1].scale or 0.0)
+            scale = (
+                None if None in (known[0].scale, known[1].scale) else (known[0].scale or 0.0) * (known[1].scale or 0.0)
+            )
             found = _Scores(scale, a.shape[-1])
             if call.name == "baddbmm":  # nn.MultiheadAttention adds its mask here
                 found = _with_addend(found, call.args[0])
@@ -151,7 +165,9 @@ class AttentionUseWatcher(Watcher):
                     found = replace(known, mask="multiplied", fill=0.0, masked=factor == 0)
                 self._scores.put(result, found)
             elif factor is not None and known.scale is not None and factor:
-                self._scores.put(result, replace(known, scale=known.scale / factor if name == "div" else known.scale * factor))
+                self._scores.put(
+                    result, replace(known, scale=known.scale / factor if name == "div" else known.scale * factor)
+                )
         elif known is None or not known.head_dim:
             return
         elif name == "add":
@@ -176,9 +192,7 @@ class AttentionUseWatcher(Watcher):
         if not isinstance(given, Tensor):
             return
         known = self._scores.get(given)
-        if known is not None and not known.head_dim:
-            self._scores.put(result, known)
-        elif known is not None and call.name == "dropout":
+        if known is not None and (not known.head_dim or call.name == "dropout"):
             self._scores.put(result, known)
         weights = self._weights.get(given)
         if weights is None:
@@ -207,7 +221,9 @@ class AttentionUseWatcher(Watcher):
         axis = dim % result.dim() - result.dim()
         self._weights.put(result, _Weights(name, axis))
         if axis != -1:
-            self._used.setdefault(name, AttentionUse(name, known.head_dim, softmax_axis=axis, source=source_line() or ""))
+            self._used.setdefault(
+                name, AttentionUse(name, known.head_dim, softmax_axis=axis, source=source_line() or "")
+            )
             return
         self._measure(name, scores.detach(), result.detach(), known)
 
@@ -312,14 +328,22 @@ def _mixes_axes(before: tuple[int, ...], after: tuple[int, ...], batch: tuple[in
 
     >>> _mixes_axes((8, 10, 32), (8, 4, 10, 8), (8, 10)), _mixes_axes((8, 10, 32), (8, 10, 4, 8), (8, 10))
     (True, False)
+    >>> _mixes_axes((8, 8, 32), (8, 32, 8), (8, 8)), _mixes_axes((8, 8, 32), (8, 8, 4, 8), (8, 8))
+    (True, False)
     >>> _mixes_axes((8, 10, 32), (8, 32, 10), (8, 10)), _mixes_axes((10, 8, 32), (8, 4, 10, 8), (8, 10))
     (True, True)
     """
     before, after = tuple(n for n in before if n > 1), tuple(n for n in after if n > 1)
+    same = next(
+        (i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), min(len(before), len(after))
+    )
+    rest = before[same:]
+    if len(rest) > 1 and len(set(rest)) == len(rest) and sorted(rest) == sorted(after[same:]):
+        return True
+    if same == 1 and len(before) == 3 and len(after) == 4 and after[2] == before[1] and len(set(before[1:])) == 2:
+        return after[1] * after[3] == before[2]
     if len(set(before)) < len(before) or before == after:
         return False
-    if sorted(before) == sorted(after):
-        return True
     if len(before) == 3 and len(after) == 4:  # (b, t, h * e) -> (b, h, t, e), or (t, b, h * e) -> (b, h, t, e)
         b, t, c = before
         heads_first = after[0] == b and after[2] == t and after[1] * after[3] == c and after[1] != t
@@ -343,10 +367,13 @@ def _reshaped(known: _Scores, given: Tensor, result: Tensor) -> _Scores:
 
 def _factor(call: FunctionCall, main: Tensor | None) -> float | Tensor | None:
     """The other side of a product: a number, or a tensor."""
-    sides = [x for x in (*call.args[:2], *call.kwargs.values())]
+    sides: list[Any] = [*call.args[:2], *call.kwargs.values()]
     if call.name == "div" and sides and not isinstance(sides[0], Tensor):
         return None
-    if function_name(call.function) == "div" and getattr(call.function, "__name__", "").strip("_") in ("rdiv", "rtruediv"):
+    if function_name(call.function) == "div" and getattr(call.function, "__name__", "").strip("_") in (
+        "rdiv",
+        "rtruediv",
+    ):
         return None
     for side in sides[1:] if main is None else [x for x in sides if x is not main]:
         if isinstance(side, bool | int | float):
@@ -361,7 +388,7 @@ def _factor(call: FunctionCall, main: Tensor | None) -> float | Tensor | None:
 
 def _fits(mask: Tensor, x: Tensor) -> bool:
     try:
-        return torch.broadcast_shapes(mask.shape, x.shape) == x.shape
+        return tuple(torch.broadcast_shapes(mask.shape, x.shape)) == tuple(x.shape)
     except RuntimeError:
         return False
 
@@ -376,7 +403,12 @@ def _is_binary(mask: Tensor, scores: Tensor) -> bool:
 
 def _with_addend(known: _Scores, addend: Any) -> _Scores:
     """Add a mask that has two values, the larger one for visible keys. Biases of positions have more values."""
-    if not isinstance(addend, Tensor) or addend.requires_grad or not 4 <= addend.numel() <= _MAX_MASK or addend.dim() < 2:
+    if (
+        not isinstance(addend, Tensor)
+        or addend.requires_grad
+        or not 4 <= addend.numel() <= _MAX_MASK
+        or addend.dim() < 2
+    ):
         return known
     low, high = addend.amin(), addend.amax()
     if not bool(high > low) or not bool(((addend == low) | (addend == high)).all()):
@@ -385,7 +417,9 @@ def _with_addend(known: _Scores, addend: Any) -> _Scores:
 
 
 def _filled(known: _Scores, mask: Any, value: Any) -> _Scores:
-    number = float(value) if isinstance(value, int | float) or (isinstance(value, Tensor) and value.dim() == 0) else None
+    number = (
+        float(value) if isinstance(value, int | float) or (isinstance(value, Tensor) and value.dim() == 0) else None
+    )
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool or number is None:
         return known
     return replace(known, mask="fill", fill=number, masked=mask if known.masked is None else known.masked | mask)
@@ -400,7 +434,11 @@ def _is_reversed(visible: Tensor) -> bool:
     earlier = later.T
     inner = later.clone()
     inner[0] = False  # a row of which everything is masked may have any value
-    return not bool((pattern & earlier)[1:-1].any()) and bool(pattern[later][: 1].all()) and bool((pattern | ~later)[:-1].all())
+    return (
+        not bool((pattern & earlier)[1:-1].any())
+        and bool(pattern[later][:1].all())
+        and bool((pattern | ~later)[:-1].all())
+    )
 
 
 def padding_of(x: Tensor) -> Tensor | None:

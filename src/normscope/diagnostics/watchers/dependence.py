@@ -4,6 +4,7 @@ The arguments of the first call with gradients are kept. After the block, a copy
 of them, in eval mode.
 """
 
+import math
 import re
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +19,6 @@ from normscope.diagnostics.collect.session import CallFrame
 from normscope.diagnostics.stats.dependence import DependenceRecord, LeakRecord, MixingRecord
 from normscope.diagnostics.watchers.watcher import Watched, Watcher
 from normscope.tracing.experiments import Experiment, copy_input
-from normscope.tracing.module_kinds import is_norm
 from normscope.tracing.nested_tensors import tensors_in
 from normscope.tracing.tracer import FunctionCall
 
@@ -59,6 +59,8 @@ class _Called:
     module: nn.Module
     args: Any
     kwargs: Any
+    count: int
+    """The size of the first axis of the first argument, of which perhaps fewer are kept."""
     targets: list[tuple[Tensor, int | None, bool]] = field(default_factory=list)
     """Targets, the ignored index, and whether all of them are known to count: the loss is reduced in the call."""
     is_open: bool = True
@@ -111,7 +113,10 @@ class DependenceWatcher(Watcher):
             known.targets.append((target.detach().clone(), ignored, counts))
 
     def _see_reduction(self, call: FunctionCall) -> None:
-        x, dim = call.args[0] if call.args else None, call.kwargs.get("dim", call.args[1] if len(call.args) > 1 else None)
+        x, dim = (
+            call.args[0] if call.args else None,
+            call.kwargs.get("dim", call.args[1] if len(call.args) > 1 else None),
+        )
         if call.name in ("norm", "linalg_vector_norm"):
             dim = call.kwargs.get("dim", call.args[2] if len(call.args) > 2 else None)
         dims = dim if isinstance(dim, list | tuple) else [dim]
@@ -124,7 +129,7 @@ class DependenceWatcher(Watcher):
             if called is not None:
                 try:
                     found.append(_examine(name, called, self._batch_reductions))
-                except Exception:  # noqa: BLE001, S112  the model cannot run on changed inputs, or not twice
+                except Exception:  # the model cannot run on changed inputs, or not twice
                     continue
         self._calls.clear()
         return {"dependence": tuple(record for record in found if record is not None)}
@@ -152,7 +157,7 @@ def _copy_call(module: nn.Module, args: Any, kwargs: Any) -> _Called | None:
         args, kwargs = copy_input((args, kwargs), lambda x: x if count is None else x[:count])
     except TypeError:
         return None
-    return _Called(module, args, kwargs)
+    return _Called(module, args, kwargs, len(tensors[0]) if tensors[0].dim() else 1)
 
 
 def _examine(name: str, called: _Called, reductions: dict[str, str]) -> DependenceRecord | None:
@@ -172,7 +177,9 @@ def _examine(name: str, called: _Called, reductions: dict[str, str]) -> Dependen
 
 
 def _equal(a: list[Tensor], b: list[Tensor]) -> bool:
-    return len(a) == len(b) and all(x.shape == y.shape and _difference(x, y) <= _TOLERANCE * _size(x) for x, y in zip(a, b, strict=True))
+    return len(a) == len(b) and all(
+        x.shape == y.shape and _difference(x, y) <= _TOLERANCE * _size(x) for x, y in zip(a, b, strict=True)
+    )
 
 
 def _difference(a: Tensor, b: Tensor) -> float:
@@ -209,22 +216,27 @@ def _find_sequence(called: _Called) -> _Sequence | None:
         for target, ignored, counts in called.targets:
             axes = [1, 0] if x.dim() == 2 else [axis for axis in (1, 2, 0) if axis < x.dim()]
             for axis in axes if x.dim() >= 2 and (counts or not x.is_floating_point()) else ():
-                counted = _next_tokens(x, target, ignored, axis)
+                counted = _next_tokens(x, target, ignored, axis, called.count)
                 if counted is not None:
                     return _Sequence(index, x, axis, counted if counts else torch.zeros_like(counted))
     return None
 
 
-def _next_tokens(x: Tensor, target: Tensor, ignored: int | None, axis: int) -> Tensor | None:
-    """Whether the targets are those of the next positions of x: then return which positions have a target."""
+def _next_tokens(x: Tensor, target: Tensor, ignored: int | None, axis: int, count: int) -> Tensor | None:
+    """Whether the targets are those of the next positions of x: then return which positions have a target.
+
+    x holds the first of `count` items along the first axis.
+    """
     length = x.shape[axis]
     if length < 3 or x.is_floating_point() != target.is_floating_point() or x.dtype == torch.bool:
         return None
     following = x.narrow(axis, 1, length - 1)
-    if target.numel() == x.numel():
-        y = target.reshape(x.shape).narrow(axis, 0, length - 1)
-    elif target.numel() == following.numel():
-        y = target.reshape(following.shape)
+    whole = (count, *x.shape[1:])
+    shorter = tuple(size - (i == axis) for i, size in enumerate(whole))
+    if target.numel() == math.prod(whole):
+        y = target.reshape(whole)[: len(x)].narrow(axis, 0, length - 1)
+    elif target.numel() == math.prod(shorter):
+        y = target.reshape(shorter)[: len(following)]
     else:
         return None
     counted = torch.ones_like(y, dtype=torch.bool) if ignored is None else y != ignored
@@ -308,7 +320,8 @@ def _other_values(x: Tensor, part: Tensor) -> Tensor:
     values = x.unique()
     if len(values) < 2:
         return part
-    return values[(torch.searchsorted(values, part.contiguous()) + 1) % len(values)]
+    made: Tensor = values[(torch.searchsorted(values, part.contiguous()) + 1) % len(values)]
+    return made
 
 
 def _leaking_module(
@@ -375,7 +388,7 @@ def _find_mixing(
         module, kind = _mixing_module(experiment, change, count)
         full = _join(name, module)
         inner = dict(called.module.named_modules()).get(module)
-        if inner is not None and (is_norm(inner, full) or isinstance(inner, nn.modules.batchnorm._BatchNorm)):
+        if "batch" in kind.lower():  # a batch norm without running statistics, or the standard deviation of a batch
             continue
         return MixingRecord(
             full,
@@ -395,7 +408,9 @@ def _only_input(called: _Called) -> Tensor | None:
     if not tensors or tensors[0].dim() < 2 or tensors[0].dtype == torch.bool:
         return None
     x, *others = tensors
-    allowed = all(len(o) == len(x) and not o.is_floating_point() and o.shape[1:] in (x.shape[1:], x.shape[1:2]) for o in others)
+    allowed = all(
+        len(o) == len(x) and not o.is_floating_point() and o.shape[1:] in (x.shape[1:], x.shape[1:2]) for o in others
+    )
     return x if allowed else None
 
 
@@ -473,14 +488,16 @@ def _find_unused_positions(name: str, called: _Called, experiment: Experiment, b
 
 def _module_of_positions(model: nn.Module) -> str | None:
     """The module that holds positions: an embedding, a parameter or a table of sines, that is not zero."""
+    name: str
     for name, module in model.named_modules():
-        tensors = {**module._parameters, **module._buffers}
+        tensors: dict[str, Tensor | None] = {**module._parameters, **module._buffers}
         for own, tensor in tensors.items():
             full = _join(name, own)
             is_named = _POSITIONS.search(full) or _CLASS_OF_POSITIONS.search(type(module).__name__)
-            if tensor is not None and tensor.dim() >= 2 and tensor.is_floating_point() and is_named:
-                if float(tensor.detach().abs().amax()) >= _MIN_POSITIONS and "relative" not in full:
-                    return name
+            if tensor is None or tensor.dim() < 2 or not tensor.is_floating_point() or not is_named:
+                continue
+            if float(tensor.detach().abs().amax()) >= _MIN_POSITIONS and "relative" not in full:
+                return name
     return None
 
 

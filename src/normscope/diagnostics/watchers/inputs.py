@@ -1,5 +1,6 @@
 """Watch the batches: their scale, repeats, changes in place, padding, and rows or columns without information."""
 
+import contextlib
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -103,22 +104,25 @@ class InputsWatcher(Watcher):
         self._stepped = True
 
     def iterate_loader(self, loader: Any) -> None:
-        try:
+        with contextlib.suppress(TypeError):  # an iterable data set has no length
             self._record["loaders_restarted"] += len(loader) > 1
-        except TypeError:  # an iterable data set has no length
-            pass
 
     def call_function(self, call: FunctionCall, result: Any) -> None:
         if call.name in _ARITHMETIC:
             self._see_arithmetic(call)
             return
-        prediction, target = ((*call.args, None, None)[:2]) if len(call.args) > 1 else (
-            call.args[0] if call.args else call.kwargs.get("input"),
-            call.kwargs.get("target"),
+        prediction, target = (
+            ((*call.args, None, None)[:2])
+            if len(call.args) > 1
+            else (
+                call.args[0] if call.args else call.kwargs.get("input"),
+                call.kwargs.get("target"),
+            )
         )
-        if isinstance(prediction, Tensor) and isinstance(target, Tensor) and target.numel() <= _MAX_ELEMENTS:
-            if len(self._spreads) < 10 * _MAX_CALLS and torch.is_grad_enabled():
-                self._see_loss(call, prediction.detach(), target.detach())
+        if not isinstance(prediction, Tensor) or not isinstance(target, Tensor) or target.numel() > _MAX_ELEMENTS:
+            return
+        if len(self._spreads) < 10 * _MAX_CALLS and torch.is_grad_enabled():
+            self._see_loss(call, prediction.detach(), target.detach())
 
     def stop(self) -> None:
         self._inputs, self._padding = [], None
@@ -175,7 +179,9 @@ class InputsWatcher(Watcher):
         known = self._known.get(place)
         if known is None or known.owner() is not (x._base if x._base is not None else x):
             if len(self._known) < _MAX_KNOWN:
-                self._known[place] = _Known(weakref.ref(x._base if x._base is not None else x), tensor_version(x), total)
+                self._known[place] = _Known(
+                    weakref.ref(x._base if x._base is not None else x), tensor_version(x), total
+                )
             return
         if known.total != total and known.version != tensor_version(x):
             known.changes += 1
@@ -247,7 +253,7 @@ class InputsWatcher(Watcher):
 
 def _place(x: Tensor) -> tuple[int, int, tuple[int, ...]]:
     base = x._base if x._base is not None else x
-    return id(base), x.storage_offset(), tuple(x.shape)
+    return id(base), int(x.storage_offset()), tuple(x.shape)
 
 
 def _total(x: Tensor) -> float:

@@ -31,14 +31,20 @@ _MIN_ALIKE = 3
 _MAX_ATTRIBUTES = 400
 _MAX_MASK = 1 << 16
 _MAX_DIFFERENCES = 20
-_NUMBERED = re.compile(r"ind(e)?x|(^|_)(id|idx|i|n|name|number|level|stage|depth)$|first|last|final|block_type|layer_type")
+_NUMBERED = re.compile(
+    r"ind(e)?x|(^|_)(id|idx|i|n|name|number|level|stage|depth)$|first|last|final|block_type|layer_type"
+)
 _MASKS = re.compile(r"mask|tril|causal|^bias$")
 
 
 class StructureWatcher(Watcher):
     """Follows dropout to the loss, and compares alike modules at the end."""
 
-    functions = tuple(dict.fromkeys((*DROPOUTS, *_LOSSES, *("view", "reshape", "flatten", "transpose", "permute", "squeeze", "float"))))
+    functions = tuple(
+        dict.fromkeys(
+            (*DROPOUTS, *_LOSSES, *("view", "reshape", "flatten", "transpose", "permute", "squeeze", "float"))
+        )
+    )
 
     def __init__(self, watched: Watched) -> None:
         super().__init__(watched)

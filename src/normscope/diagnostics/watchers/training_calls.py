@@ -1,4 +1,4 @@
-"""See the calls of a training loop that torch has no hooks for: backward, zero_grad, schedulers, gradient clipping, loaders.
+"""See the calls of a training loop without hooks of torch: backward, zero_grad, schedulers, gradient clipping, loaders.
 
 While anybody listens, the functions are replaced by wrappers, which call them with the same arguments. Afterwards the
 originals are back.
