@@ -19,8 +19,8 @@ fix: take the softmax over the keys, the axis that the product with the values s
 """)
 UNSCALED = FindingKind("""
 attention-unscaled: the scores of {module} are not divided by sqrt({head dim}): their standard deviation is {score std}
-why: Products of {head dim} features grow like sqrt({head dim}) = {root}. Softmax then puts nearly all weight on one
-key, and passes little gradient to the queries and keys.
+why: Products of {head dim} features grow like sqrt({head dim}) = {root}. Softmax then puts nearly all weight on
+one key, and passes little gradient to the queries and keys.
 fix: divide the scores by sqrt(head_dim): q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))
 """)
 MIXED_AXES = FindingKind("""

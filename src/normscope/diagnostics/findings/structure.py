@@ -142,7 +142,7 @@ def check_linear_layers(view: RecordView) -> Iterator[Finding]:
     """Find linear layers that read the output of another one, which nothing else reads."""
     returned = set(view.record.structure.returned)
     chains: list[list[str]] = []
-    for module, _ in view.linear:
+    for module, _ in () if view.record.interrupted else view.linear:
         before = _linear_before(view, module, returned)
         if before is not None:
             chain = next((chain for chain in chains if chain[-1] == before), None)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from normscope.diagnostics.collect.session import CallFrame
 from normscope.diagnostics.collect.source_lines import source_line
+from normscope.diagnostics.collect.tensors import is_measurable, is_readable
 from normscope.diagnostics.stats.attention_use import AttentionUse, MixedAxes
 from normscope.diagnostics.watchers.watcher import Watched, Watcher
 from normscope.tracing.function_kinds import function_name
@@ -93,7 +94,7 @@ class AttentionUseWatcher(Watcher):
             self._shape = () if first is None else tuple(first.shape)
 
     def call_function(self, call: FunctionCall, result: Any) -> None:
-        if not call.frames or not isinstance(result, Tensor) or result.dim() < 2:
+        if not call.frames or not isinstance(result, Tensor) or result.dim() < 2 or not is_readable(result):
             return
         name = call.name
         if name == "scaled_dot_product_attention":
@@ -235,7 +236,9 @@ class AttentionUseWatcher(Watcher):
         name = call.frames[-1].accumulator.name
         named = dict(zip(_SDPA_ARGS, call.args, strict=False)) | call.kwargs
         q, k, mask = named["query"], named["key"], named.get("attn_mask")
-        if not self._is_due(name) or q.numel() + k.numel() > _MAX_MASK or q.dim() < 3:
+        if not is_measurable(q) or not is_measurable(k) or not q.numel() or not k.numel() or q.dim() < 3:
+            return
+        if not self._is_due(name) or q.numel() + k.numel() > _MAX_MASK:
             return
         factor = named.get("scale")
         factor = 1 / math.sqrt(q.shape[-1]) if factor is None else float(factor)
@@ -261,7 +264,7 @@ class AttentionUseWatcher(Watcher):
         self._measure(name, scores, scores.softmax(-1), known)
 
     def _measure(self, name: str, scores: Tensor, weights: Tensor, known: _Scores) -> None:
-        if not scores.is_floating_point() or scores.numel() > 4 * _MAX_MASK:
+        if not is_measurable(scores) or not 0 < scores.numel() <= 4 * _MAX_MASK:
             return
         visible = scores > scores.amax(-1, keepdim=True) - _MASKED
         masked_weight = None
@@ -445,7 +448,7 @@ def padding_of(x: Tensor) -> Tensor | None:
     """Where sequences (b, t) of integers end in repeats of one value, the same in all, with unequal lengths."""
     if x.is_floating_point() or x.dtype == torch.bool or x.dim() != 2 or x.shape[1] < 3 or len(x) < 2:
         return None
-    if x.numel() > _MAX_MASK or x.is_meta:
+    if x.numel() > _MAX_MASK or not is_readable(x):
         return None
     ends = x[:, -1]
     value = ends.mode().values

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from normscope.diagnostics.collect.collectives import has_other_ranks
 from normscope.diagnostics.collect.session import CallFrame
+from normscope.diagnostics.collect.tensors import is_readable
 from normscope.diagnostics.stats.dependence import DependenceRecord, LeakRecord, MixingRecord
 from normscope.diagnostics.watchers.watcher import Watched, Watcher
 from normscope.tracing.experiments import Experiment, copy_input
@@ -95,7 +96,7 @@ class DependenceWatcher(Watcher):
             self._last = None if known is None else weakref.ref(known)
         if known is not None and len(known.batches) < 3:
             first = next(tensors_in((args, kwargs)), None)
-            known.batches.add(float(first.detach().double().sum()) if first is not None else 0.0)
+            known.batches.add(float(first.detach().double().sum()) if first is not None and is_readable(first) else 0.0)
 
     def call_function(self, call: FunctionCall, result: Any) -> None:
         if call.name in _REDUCING:
@@ -107,7 +108,7 @@ class DependenceWatcher(Watcher):
             return
         place, name = _TARGET_ARGUMENT.get(call.name, (1, "target"))
         target = call.args[place] if len(call.args) > place else call.kwargs.get(name)
-        if isinstance(target, Tensor) and target.numel() <= _MAX_ELEMENTS:
+        if isinstance(target, Tensor) and is_readable(target) and target.numel() <= _MAX_ELEMENTS:
             ignored = call.kwargs.get("ignore_index", -100) if call.name in ("cross_entropy", "nll_loss") else None
             counts = call.name != "gather" and call.kwargs.get("reduction", "mean") != "none"
             known.targets.append((target.detach().clone(), ignored, counts))
@@ -142,7 +143,7 @@ def _is_safe(watched: Watched, module: nn.Module) -> bool:
 
 def _copy_call(module: nn.Module, args: Any, kwargs: Any) -> _Called | None:
     tensors = list(tensors_in((args, kwargs)))
-    if not tensors or any(t.layout != torch.strided or t.is_nested or t.is_meta for t in tensors):
+    if not tensors or not all(t.dtype == torch.bool or is_readable(t) for t in tensors):
         return None
     count: int | None = None
     if sum(tensor.numel() for tensor in tensors) > _MAX_ELEMENTS:

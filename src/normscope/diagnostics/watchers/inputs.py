@@ -12,7 +12,7 @@ from torch.optim.optimizer import Optimizer
 
 from normscope.diagnostics.collect.session import CallFrame
 from normscope.diagnostics.collect.source_lines import source_line
-from normscope.diagnostics.collect.tensors import is_readable
+from normscope.diagnostics.collect.tensors import is_measurable, is_readable
 from normscope.diagnostics.stats.inputs import InputsRecord, InputUse
 from normscope.diagnostics.watchers.attention_use import padding_of
 from normscope.diagnostics.watchers.watcher import Watched, Watcher
@@ -119,7 +119,9 @@ class InputsWatcher(Watcher):
                 call.kwargs.get("target"),
             )
         )
-        if not isinstance(prediction, Tensor) or not isinstance(target, Tensor) or target.numel() > _MAX_ELEMENTS:
+        if not is_measurable(prediction) or not isinstance(target, Tensor) or not is_readable(target):
+            return
+        if target.numel() > _MAX_ELEMENTS:
             return
         if len(self._spreads) < 10 * _MAX_CALLS and torch.is_grad_enabled():
             self._see_loss(call, prediction.detach(), target.detach())
@@ -204,7 +206,7 @@ class InputsWatcher(Watcher):
 
     def _see_first_layer(self, frame: CallFrame, args: Any) -> None:
         given = args[0] if args else None
-        if not isinstance(given, Tensor) or not given.is_floating_point() or not 0 < given.numel() <= _MAX_ELEMENTS:
+        if not is_measurable(given) or not 0 < given.numel() <= _MAX_ELEMENTS:
             return
         if not any(x.data_ptr() == given.data_ptr() and x.numel() == given.numel() for x in self._inputs):
             return
