@@ -90,7 +90,7 @@ def gpt_with_tied_weights_and_warmup() -> Setup:
 
 
 @ordinary
-def gpt_untied_after_two_hundred_steps() -> Setup:
+def gpt_untied_after_150_steps() -> Setup:
     model = GPT(tie=False, layers=1)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
 

@@ -124,9 +124,7 @@ def last_block_skipped() -> Setup:
     return model, train(model, *bars(128), lr=1e-3)
 
 
-@planted(
-    "weights are tied by mistake", "encoder_layers", "encoder_layers.0", "encoder_layers.1", "encoder_layers.2", ""
-)
+@planted("weights are tied by mistake", "encoder_layers", "encoder_layers.0", "")
 def list_times_three() -> Setup:
     """nn.ModuleList([layer] * 3) holds the same layer three times (forum: the Annotated Transformer's clones)."""
     model = PatchTransformer([EncoderLayer()] * 3)
