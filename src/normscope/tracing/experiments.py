@@ -134,12 +134,25 @@ class Experiment:
         self._devices = sorted({p.device.index for p in model.parameters() if p.is_cuda})
 
     def run(
-        self, change: Callable[[Tensor], Tensor] = lambda x: x, *, seed: int = _SEED, visit: Visit | None = None
+        self,
+        change: Callable[[Tensor], Tensor] = lambda x: x,
+        *,
+        seed: int = _SEED,
+        visit: Visit | None = None,
+        edit: Callable[[nn.Module], None] = lambda model: None,
     ) -> list[Tensor]:
-        """Return the floating-point tensors of the output, for changed inputs. Each run starts from the same state."""
+        """Return the floating-point tensors of the output, for changed inputs. Each run starts from the same state.
+
+        Args:
+            change: returns a changed tensor of the inputs, or the same one.
+            seed: of the random number generators.
+            visit: is told about each call of a module.
+            edit: changes the copy before the run; it must not write to parameters, which are the model's.
+        """
         with _undisturbed(self._devices), _refused(self._original):
             model = self._model if visit is None else self._visited(visit)
             model = experimental_copy(model) if visit is None else model
+            edit(model)
             args, kwargs = copy_input((self._args, self._kwargs), change)
             self._seed(seed)
             output = model(*args, **kwargs)

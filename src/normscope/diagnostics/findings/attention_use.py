@@ -17,6 +17,11 @@ why: The weights of a query do not sum to one: those of a key over the queries d
 each depends on the others.
 fix: take the softmax over the keys, the axis that the product with the values sums over: dim={summed axis}
 """)
+SOFTMAX_OF_ONE = FindingKind("""
+attention-softmax-axis: {module} takes the softmax over axis {softmax axis}, which has one element
+why: The softmax of one number is always 1, so what made the scores has no effect and gets no gradient.
+fix: take the softmax over the axis of what the weights choose from, such as the tokens: dim=1 for (batch, tokens, 1)
+""")
 UNSCALED = FindingKind("""
 attention-unscaled: the scores of {module} are not divided by sqrt({head dim}): their standard deviation is {score std}
 why: Products of {head dim} features grow like sqrt({head dim}) = {root}. Softmax then puts nearly all weight on
@@ -41,8 +46,8 @@ UNSCALED_FACTOR = 2.0
 MIN_HEAD_DIM = 8
 
 LARGE_SCORES = 4.0
-"""Standard deviation of the scores. Of normal scores with this deviation, the largest of 16 keys is 7 above the mean and
-takes nearly all the weight on average; models without a scale, such as T5, start with small weights and scores of 1."""
+"""Standard deviation of the scores. Of 16 normal scores with it, the largest is 7 above the mean and takes nearly all
+the weight. Models that have no scale on purpose, such as T5, start with small weights, and scores around 1."""
 
 
 @check("structural")
@@ -99,6 +104,8 @@ def _mask_problem(use: AttentionUse) -> tuple[str, str, str] | None:
 @check("structural")
 def check_softmax_axes(view: RecordView) -> Iterator[Finding]:
     for use in view.record.attention_use:
+        if use.softmax_axis is not None and use.keys == 1 and not use.head_dim:
+            yield SOFTMAX_OF_ONE.found_in(use.module, {"softmax axis": use.softmax_axis, "line": use.source or None})
         if use.softmax_axis is not None and use.contracted_axis not in (None, use.softmax_axis):
             evidence = {
                 "softmax axis": use.softmax_axis,

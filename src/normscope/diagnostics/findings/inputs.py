@@ -85,7 +85,9 @@ def check_scale(view: RecordView) -> Iterator[Finding]:
     """Find large inputs of layers that no norm follows, and whose outputs are large too."""
     for use in view.record.inputs.uses:
         module = view.modules.get(use.module)
-        if module is None or module.output is None or module.output.rms < LARGE_OUTPUT:
+        if module is None or module.output is None:
+            continue
+        if module.output.rms < LARGE_OUTPUT and module.kind not in ("LSTM", "GRU", "RNN"):  # which saturate
             continue
         if any(reader.norm is not None for reader in view.readers.get(use.module, [])):
             continue

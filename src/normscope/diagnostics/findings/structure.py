@@ -32,7 +32,7 @@ why: A product of two linear maps is one linear map: the layers together can do 
 fix: put an activation such as nn.ReLU() between them, or merge them
 """)
 SHARED_LAYERS = FindingKind("""
-shared-parameters: all {count} layers of {module} are the same module
+shared-parameters: {count} layers of {module} are the same module
 why: A list times n, as in [layer] * {count}, repeats one object, so all layers have the same weights.
 fix: create each one: nn.ModuleList(make_layer() for _ in range({count}))
 """)
@@ -203,10 +203,8 @@ def check_shared_layers(view: RecordView) -> Iterator[Finding]:
             same[parent_name(module.name), original].append(module)
     for (holder, original), aliases in same.items():
         inside = [m for m in view.modules.values() if is_inside(m.name, original)]
-        numbered = [
-            m for m in view.record.modules if parent_name(m.name) == holder and m.name.rpartition(".")[2].isdigit()
-        ]
-        if any(p.is_matrix for m in inside for p in m.parameters) and len(aliases) + 1 == len(numbered):
+        is_list = view.modules[holder].kind in ("ModuleList", "Sequential") if holder in view.modules else False
+        if is_list and any(p.is_matrix for m in inside for p in m.parameters):
             yield SHARED_LAYERS.found_in(holder, {"count": len(aliases) + 1})
     for module in view.ran:
         weight, bias = module.linear_weight, module.bias

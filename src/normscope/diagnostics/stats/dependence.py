@@ -29,7 +29,7 @@ class MixingRecord:
         module: the innermost module whose output for other samples changed, while its input for them did not.
         kind: its class.
         change: the largest change of another sample's output, relative to that of the changed sample.
-        dims: the number of axes of the model's input.
+        dims: the number of axes of the model's input; one more for integers, which are embedded.
         batches: the number of different batches.
         reduces_batch: a function that the module applied along the first axis, such as softmax; None for others.
         recurrent_over_batch: whether it is one of torch's recurrent or attention layers with batch_first=False.

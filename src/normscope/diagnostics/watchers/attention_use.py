@@ -73,7 +73,7 @@ class AttentionUseWatcher(Watcher):
 
     functions = (
         *_PRODUCTS,
-        *("mul", "div", "add", "sub", "masked_fill", "where", "softmax", "scaled_dot_product_attention"),
+        *("einsum", "mul", "div", "add", "sub", "masked_fill", "where", "softmax", "scaled_dot_product_attention"),
         *("view", "reshape", "transpose", "permute", "mT", "dropout", "flatten"),
     )
 
@@ -103,6 +103,8 @@ class AttentionUseWatcher(Watcher):
             self._see_softmax(call, result)
         elif name in _PRODUCTS:
             self._see_product(call, result)
+        elif name == "einsum":
+            self._see_einsum(call, result)
         elif name in ("view", "reshape", "flatten"):
             self._see_view(call, result)
         elif result.dim() >= 3:
@@ -138,6 +140,33 @@ class AttentionUseWatcher(Watcher):
                 alpha = call.kwargs.get("alpha", 1)
                 found = replace(found, scale=None if found.scale is None else found.scale * float(alpha))
             self._scores.put(result, found)
+
+    def _see_einsum(self, call: FunctionCall, result: Tensor) -> None:
+        """A product of two operands by letters, such as bhqd,bhkd->bhqk."""
+        equation, *operands = call.args
+        operands = list(operands[0]) if len(operands) == 1 and isinstance(operands[0], list | tuple) else operands
+        if not isinstance(equation, str) or len(operands) != 2 or "->" not in equation or "." in equation:
+            return
+        left, right = equation.replace(" ", "").split("->")
+        letters = left.split(",")
+        if len(letters) != 2 or not all(
+            isinstance(x, Tensor) and x.dim() == len(own) for x, own in zip(operands, letters, strict=True)
+        ):
+            return
+        for x, own in zip(operands, letters, strict=True):
+            weights = self._weights.get(x)
+            if weights is not None:
+                summed = [i - len(own) for i, letter in enumerate(own) if letter not in right]
+                if summed:
+                    self._contract(weights, weights.axis if weights.axis in summed else summed[0])
+                return
+        summed_letters = [letter for letter in letters[0] if letter in letters[1] and letter not in right]
+        if len(summed_letters) == 1 and result.dim() >= 3 and not isinstance(operands[1], torch.nn.Parameter):
+            known = [self._scores.get(x) or _Scores() for x in operands]
+            scale = (
+                None if None in (known[0].scale, known[1].scale) else (known[0].scale or 0.0) * (known[1].scale or 0.0)
+            )
+            self._scores.put(result, _Scores(scale, operands[0].shape[letters[0].index(summed_letters[0])]))
 
     def _contract(self, weights: _Weights, axis: int) -> None:
         used = self._used.get(weights.module)
@@ -213,6 +242,12 @@ class AttentionUseWatcher(Watcher):
     def _see_softmax(self, call: FunctionCall, result: Tensor) -> None:
         scores = call.args[0] if call.args else call.kwargs.get("input")
         known = self._scores.get(scores) if isinstance(scores, Tensor) else None
+        single = call.args[1] if len(call.args) > 1 else call.kwargs.get("dim")
+        if known is None and isinstance(single, int) and result.shape[single] == 1 and result.requires_grad:
+            name = call.frames[-1].accumulator.name
+            if max(result.shape[1:], default=1) > 1:
+                self._used[name] = AttentionUse(name, softmax_axis=single, keys=1, source=source_line() or "")
+            return
         if known is None or not known.head_dim or scores is None or result.dim() < 3:
             return
         dim = call.args[1] if len(call.args) > 1 else call.kwargs.get("dim")
@@ -337,28 +372,25 @@ def _mixes_axes(before: tuple[int, ...], after: tuple[int, ...], batch: tuple[in
     (True, True)
     """
     before, after = tuple(n for n in before if n > 1), tuple(n for n in after if n > 1)
+    samples = batch[0] if batch else 0
+    if len(before) == 3 and len(after) == 4 and after[0] == before[1] == samples != before[0]:
+        return after[2] == before[0] and after[1] * after[3] == before[2]  # (t, b, h * e) -> (b, h, t, e)
+    if len(before) == 4 and len(after) == 3 and after[1] == before[0] == samples != after[0]:
+        return after[0] in before[1:] and before[1] != before[0]  # (n, c, h, w) -> (w, n, c * h)
+    if len(before) == 3 and len(after) == 2 and after[0] == before[1] == samples != before[0]:
+        return after[1] == before[0] * before[2]  # the last states of both directions, (2, b, h) -> (b, 2 * h)
     same = next(
         (i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), min(len(before), len(after))
     )
-    rest = before[same:]
-    if len(rest) > 1 and len(set(rest)) == len(rest) and sorted(rest) == sorted(after[same:]):
-        return True
-    if same == 1 and len(before) == 3 and len(after) == 4 and after[2] == before[1] and len(set(before[1:])) == 2:
-        return after[1] * after[3] == before[2]
-    if len(set(before)) < len(before) or before == after:
-        return False
-    if len(before) == 3 and len(after) == 4:  # (b, t, h * e) -> (b, h, t, e), or (t, b, h * e) -> (b, h, t, e)
-        b, t, c = before
-        heads_first = after[0] == b and after[2] == t and after[1] * after[3] == c and after[1] != t
-        samples_first = after[0] == t and after[2] == b and after[1] * after[3] == c
-        return heads_first or samples_first
-    if len(before) == 4 and len(after) == 3:  # (b, h, t, e) -> (b, t, h * e), or (n, c, h, w) -> (w, n, c * h)
-        b, h, t, e = before
-        if after == (b, t, h * e):
-            return True
-        return after[1] == b and after[0] in (h, t, e) and len(batch) > 0 and batch[0] == b and after[0] != b
-    if len(before) == 3 and len(after) == 2:  # the last states of both directions, (2, b, h) -> (b, 2 * h)
-        return after == (before[1], before[0] * before[2]) and len(batch) > 0 and batch[0] == before[1]
+    before, after = before[same:], after[same:]
+    if len(before) > 1 and sorted(before) == sorted(after):
+        return len(set(before)) == len(before)
+    if len(before) == 2 and len(after) == 3:
+        heads = after[1] == before[0] != after[0] and after[0] * after[2] == before[1]  # (t, h * e) -> (h, t, e)
+        return heads or (after[0] == before[1] != before[0] and after[1] * after[2] == before[0])  # to an image
+    if len(before) == 3 and len(after) == 2:
+        heads = after == (before[1], before[0] * before[2]) and before[0] != before[1]  # (h, t, e) -> (t, h * e)
+        return heads or (after == (before[1] * before[2], before[0]) and after[0] != after[1])  # from an image
     return False
 
 

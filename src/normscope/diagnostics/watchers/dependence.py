@@ -21,6 +21,7 @@ from normscope.diagnostics.stats.dependence import DependenceRecord, LeakRecord,
 from normscope.diagnostics.watchers.watcher import Watched, Watcher
 from normscope.tracing.experiments import Experiment, copy_input
 from normscope.tracing.nested_tensors import tensors_in
+from normscope.tracing.tensor_table import TensorTable
 from normscope.tracing.tracer import FunctionCall
 
 _MAX_ELEMENTS = 1 << 21
@@ -50,7 +51,18 @@ _LOSSES = (
     *("cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"),
     *("binary_cross_entropy", "binary_cross_entropy_with_logits", "gather"),
 )
-_REDUCING = ("softmax", "log_softmax", "var", "std", "norm", "var_mean", "std_mean", "linalg_vector_norm", "logsumexp")
+_REDUCING = (
+    "softmax",
+    "normalize",
+    "log_softmax",
+    "var",
+    "std",
+    "norm",
+    "var_mean",
+    "std_mean",
+    "linalg_vector_norm",
+    "logsumexp",
+)
 
 
 @dataclass
@@ -75,13 +87,14 @@ class _Called:
 class DependenceWatcher(Watcher):
     """Keeps one call of each model that is called from outside, and experiments with it after the block."""
 
-    functions = (*_LOSSES, *_REDUCING)
+    functions = (*_LOSSES, *_REDUCING, "mean", "sub", "div")
 
     def __init__(self, watched: Watched) -> None:
         super().__init__(watched)
         self._calls: dict[str, _Called | None] = {}
         self._last: weakref.ref[_Called] | None = None
         self._batch_reductions: dict[str, str] = {}
+        self._means = TensorTable[str]()
 
     def enter_module(self, frame: CallFrame, args: Any, kwargs: Any, outer: Sequence[CallFrame]) -> None:
         if outer or not torch.is_grad_enabled():
@@ -99,9 +112,9 @@ class DependenceWatcher(Watcher):
             known.batches.add(float(first.detach().double().sum()) if first is not None and is_readable(first) else 0.0)
 
     def call_function(self, call: FunctionCall, result: Any) -> None:
-        if call.name in _REDUCING:
+        if call.name not in _LOSSES:
             if call.frames:
-                self._see_reduction(call)
+                self._see_reduction(call, result)
             return
         known = self._last() if self._last is not None else None
         if known is None or not known.is_open or len(known.targets) >= _MAX_TARGETS:
@@ -113,16 +126,24 @@ class DependenceWatcher(Watcher):
             counts = call.name != "gather" and call.kwargs.get("reduction", "mean") != "none"
             known.targets.append((target.detach().clone(), ignored, counts))
 
-    def _see_reduction(self, call: FunctionCall) -> None:
+    def _see_reduction(self, call: FunctionCall, result: Any) -> None:
+        """A function that reduces the first axis, or subtracts, or divides by, a mean over it."""
+        if call.name in ("sub", "div"):
+            if len(self._means) and any(isinstance(x, Tensor) and self._means.get(x) for x in call.args[1:2]):
+                self._batch_reductions.setdefault(call.frames[-1].accumulator.name, "mean")
+            return
         x, dim = (
             call.args[0] if call.args else None,
             call.kwargs.get("dim", call.args[1] if len(call.args) > 1 else None),
         )
-        if call.name in ("norm", "linalg_vector_norm"):
+        if call.name in ("norm", "linalg_vector_norm", "normalize"):
             dim = call.kwargs.get("dim", call.args[2] if len(call.args) > 2 else None)
         dims = dim if isinstance(dim, list | tuple) else [dim]
         if isinstance(x, Tensor) and x.dim() >= 2 and (0 in dims or -x.dim() in dims):
-            self._batch_reductions.setdefault(call.frames[-1].accumulator.name, call.name)
+            if call.name != "mean":
+                self._batch_reductions.setdefault(call.frames[-1].accumulator.name, call.name)
+            elif isinstance(result, Tensor):
+                self._means.put(result, "mean")
 
     def finish(self) -> dict[str, Any]:
         found = []
@@ -133,6 +154,7 @@ class DependenceWatcher(Watcher):
                 except Exception:  # the model cannot run on changed inputs, or not twice
                     continue
         self._calls.clear()
+        self._means.clear()
         return {"dependence": tuple(record for record in found if record is not None)}
 
 
@@ -169,10 +191,11 @@ def _examine(name: str, called: _Called, reductions: dict[str, str]) -> Dependen
     is_random = not _equal(base, experiment.run(seed=1))
     sequence = _find_sequence(called)
     leak = None if sequence is None else _find_leak(name, experiment, base, sequence)
-    mixing = _find_mixing(name, called, experiment, base, reductions)
+    is_time_first = sequence.axis == 0 if sequence is not None else None
+    mixing = _find_mixing(name, called, experiment, base, reductions, is_time_first)
     unused, along_batch = None, None
     if not is_random:
-        unused = _find_unused_positions(name, called, experiment, base)
+        unused = _find_unused_positions(name, called, experiment, base, is_time_first)
         along_batch = _find_positions_along_batch(name, called, experiment, base) if mixing is None else None
     return DependenceRecord(name, sequence is not None, leak, mixing, unused, along_batch)
 
@@ -371,7 +394,12 @@ def _join(outer: str, inner: str) -> str:
 
 
 def _find_mixing(
-    name: str, called: _Called, experiment: Experiment, base: list[Tensor], reductions: dict[str, str]
+    name: str,
+    called: _Called,
+    experiment: Experiment,
+    base: list[Tensor],
+    reductions: dict[str, str],
+    is_time_first: bool | None,
 ) -> MixingRecord | None:
     """Change the first sample, and compare the outputs of the others."""
     x = _only_input(called)
@@ -384,7 +412,9 @@ def _find_mixing(
         if a.dim() == 0 or len(a) != count or a.shape != b.shape or (a.dim() >= 2 and a.shape[1] == count):
             continue
         change_of_others, own = _difference(a[1:], b[1:]), _difference(a[:1], b[:1])
-        if not change_of_others > _tolerance(a) or _is_time_first(x, experiment, base):
+        if not change_of_others > _tolerance(a) or (
+            is_time_first if is_time_first is not None else _is_time_first(x, experiment, base)
+        ):
             continue
         module, kind = _mixing_module(experiment, change, count)
         full = _join(name, module)
@@ -395,7 +425,7 @@ def _find_mixing(
             full,
             kind,
             change_of_others / max(own, change_of_others),
-            x.dim(),
+            x.dim() + (not x.is_floating_point()),  # an embedding adds one
             len(called.batches),
             reductions.get(full),
             getattr(inner, "batch_first", None) is False,
@@ -464,10 +494,22 @@ def _mixing_module(experiment: Experiment, change: Callable[[Tensor], Tensor], c
 # Positions
 
 
-def _find_unused_positions(name: str, called: _Called, experiment: Experiment, base: list[Tensor]) -> str | None:
-    """Exchange tokens, in a model that has positions: if only their outputs are exchanged, positions are not used."""
+def _find_unused_positions(
+    name: str, called: _Called, experiment: Experiment, base: list[Tensor], is_time_first: bool | None
+) -> str | None:
+    """Whether positions do nothing: other ones give the same outputs, or all tokens have the same one.
+
+    Otherwise exchange tokens: if only their outputs are exchanged, positions are not used.
+    """
     x, holder = _only_input(called), _module_of_positions(called.module)
+    if holder is not None and (
+        _equal(base, experiment.run(edit=lambda model: _reverse_tables(model.get_submodule(holder)))[: len(base)])
+        or _has_one_position(experiment, holder)
+    ):
+        return _join(name, holder)
     if x is None or holder is None or x.dim() > 3 or x.shape[1] < 4 or (x.dim() == 2 and x.is_floating_point()):
+        return None
+    if _is_time_first(x, experiment, base) if is_time_first is None else is_time_first:
         return None
     last = x.shape[1] - 1
     for first, second in ((1, last), (1, last // 2), (last // 2, last)):
@@ -485,6 +527,29 @@ def _find_unused_positions(name: str, called: _Called, experiment: Experiment, b
             if a.shape != b.shape or _difference(a[:, order] if has_time else a, b) > _tolerance(a) / 10:
                 return None
     return _join(name, holder)
+
+
+def _reverse_tables(holder: nn.Module) -> None:
+    """Reverse the order of the positions of a copied module."""
+    holders: list[dict[str, Any]] = [holder._parameters, holder._buffers]
+    for tensors in holders:
+        for own, tensor in list(tensors.items()):
+            is_table = isinstance(tensor, Tensor) and tensor.dim() >= 2 and tensor.is_floating_point()
+            if is_table and (_POSITIONS.search(own) or isinstance(holder, nn.Embedding)):
+                changed = tensor.detach().flip(tuple(range(tensor.dim())))
+                tensors[own] = nn.Parameter(changed) if isinstance(tensor, nn.Parameter) else changed
+
+
+def _has_one_position(experiment: Experiment, holder: str) -> bool:
+    """Whether an embedding of positions gets one index for all tokens, in each call."""
+    found: list[bool] = []
+
+    def visit(name: str, module: nn.Module, inputs: list[Tensor], _: list[Tensor]) -> None:
+        if name == holder and isinstance(module, nn.Embedding) and inputs and inputs[0].numel() >= 4:
+            found.append(bool((inputs[0] == inputs[0].flatten()[0]).all()))
+
+    experiment.run(visit=visit)
+    return bool(found) and all(found)
 
 
 def _module_of_positions(model: nn.Module) -> str | None:

@@ -28,6 +28,7 @@ _MAX_ELEMENTS = 1 << 20
 _MAX_COLUMNS = 512
 _MIN_ROWS = 4
 _MAX_KNOWN = 64
+_MIN_CHANGES = 2
 _CLASS_LOSSES = ("cross_entropy", "nll_loss")
 _LOSSES = (*_CLASS_LOSSES, "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy_with_logits")
 _ARITHMETIC = ("add", "sub", "mul", "div")
@@ -69,19 +70,20 @@ class InputsWatcher(Watcher):
         self._padding: Tensor | None = None
         self._labels: list[int | None] = []
         self._spreads: list[bool] = []
+        self._changed = 0
 
     def enter_module(self, frame: CallFrame, args: Any, kwargs: Any, outer: Sequence[CallFrame]) -> None:
         if not torch.is_grad_enabled():
             return
         if outer:
-            if len(outer) < 6 and is_linear(frame.module) and frame.accumulator.name not in self._uses:
+            if len(outer) < 6 and _is_first_layer(frame.module) and frame.accumulator.name not in self._uses:
                 self._see_first_layer(frame, args)
             return
         self._inputs = [x for x in tensors_in((args, kwargs)) if is_readable(x)]
         if self._inputs and self._record["batches"] < _MAX_CALLS:
             self._record["batches"] += 1
             self._see_inputs(self._inputs)
-            if is_linear(frame.module):
+            if _is_first_layer(frame.module):
                 self._see_first_layer(frame, args)
 
     def exit_module(self, frame: CallFrame, output: Any) -> None:
@@ -187,7 +189,8 @@ class InputsWatcher(Watcher):
             return
         if known.total != total and known.version != tensor_version(x):
             known.changes += 1
-            if known.changes >= 2 and known.line:
+            self._changed += bool(known.line)
+            if self._changed >= _MIN_CHANGES:
                 self._record["changed_line"] = known.line
         if self._record.get("changed_by") is not None:
             self._record["changed_data"] = True
@@ -251,6 +254,10 @@ class InputsWatcher(Watcher):
             fraction = float(is_padding.sum() / counted.sum().clamp_min(1))
             if fraction > self._record.get("padded_targets", 0.0):
                 self._record |= {"padded_targets": fraction, "padding": int(token)}
+
+
+def _is_first_layer(module: nn.Module) -> bool:
+    return is_linear(module) or isinstance(module, nn.RNNBase)
 
 
 def _place(x: Tensor) -> tuple[int, int, tuple[int, ...]]:
