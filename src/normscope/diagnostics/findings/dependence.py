@@ -76,7 +76,7 @@ def _is_certain(mixing: MixingRecord) -> bool:
     """Whether the first axis cannot be one of nodes, points or tokens, which may depend on each other."""
     if mixing.batches < 2:
         return False
-    return mixing.reduces_batch is not None or mixing.recurrent_over_batch or mixing.dims >= 3
+    return mixing.reduces_batch is not None or mixing.dims >= 3
 
 
 def _why_mixed(mixing: MixingRecord) -> tuple[str, str]:

@@ -6,9 +6,10 @@ of them, in eval mode.
 
 import math
 import re
+import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -28,6 +29,9 @@ _MAX_ELEMENTS = 1 << 21
 """Elements of the arguments; of larger ones only the first samples are kept, if all have a batch axis."""
 
 _FEW_SAMPLES = 8
+_MAX_SECONDS = 3.0
+"""If one forward pass takes longer, there are no experiments: there would be about ten more."""
+
 _MAX_TARGETS = 4
 _MAX_CALLED = 3
 """Models that are called from outside, such as the two of a GAN, of which a call is kept."""
@@ -167,37 +171,60 @@ def _copy_call(module: nn.Module, args: Any, kwargs: Any) -> _Called | None:
     tensors = list(tensors_in((args, kwargs)))
     if not tensors or not all(t.dtype == torch.bool or is_readable(t) for t in tensors):
         return None
-    count: int | None = None
-    if sum(tensor.numel() for tensor in tensors) > _MAX_ELEMENTS:
-        count = _FEW_SAMPLES
-    elif tensors[0].dim() >= 2 and tensors[0].shape[0] == tensors[0].shape[1] > 3:
-        count = len(tensors[0]) - 1  # tell the batch from the time
-    if count is not None and any(tensor.dim() == 0 or len(tensor) != len(tensors[0]) for tensor in tensors):
-        if sum(tensor.numel() for tensor in tensors) > _MAX_ELEMENTS:
-            return None
-        count = None
+    count = len(tensors[0]) if tensors[0].dim() else 1
+    is_large = sum(tensor.numel() for tensor in tensors) > _MAX_ELEMENTS
+    if is_large and not _have_samples(tensors):
+        return None
     try:
-        args, kwargs = copy_input((args, kwargs), lambda x: x if count is None else x[:count])
+        args, kwargs = copy_input((args, kwargs), lambda x: x[:_FEW_SAMPLES] if is_large else x)
     except TypeError:
         return None
-    return _Called(module, args, kwargs, len(tensors[0]) if tensors[0].dim() else 1)
+    return _Called(module, args, kwargs, count)
+
+
+def _have_samples(tensors: Sequence[Tensor]) -> bool:
+    return all(tensor.dim() and len(tensor) == len(tensors[0]) for tensor in tensors)
+
+
+def _with_few_samples(called: _Called) -> _Called:
+    """Keep the first samples, and another number than there are tokens, to tell the two axes apart."""
+    tensors = called.tensors
+    if not _have_samples(tensors) or tensors[0].dim() < 2:
+        return called
+    count = min(len(tensors[0]), _FEW_SAMPLES)
+    if tensors[0].shape[1] == count > 3:
+        count -= 1
+    args, kwargs = copy_input((called.args, called.kwargs), lambda x: x[:count])
+    return replace(called, args=args, kwargs=kwargs)
 
 
 def _examine(name: str, called: _Called, reductions: dict[str, str]) -> DependenceRecord | None:
-    experiment = Experiment(called.module, called.args, called.kwargs)
-    base = experiment.run()
+    few = _with_few_samples(called)
+    try:
+        experiment = Experiment(few.module, few.args, few.kwargs)
+        start = time.perf_counter()
+        base = experiment.run()
+    except Exception:  # another argument, such as a mask or a state, has the size of the whole batch
+        few, experiment = called, Experiment(called.module, called.args, called.kwargs)
+        start = time.perf_counter()
+        base = experiment.run()
+    called = few
     if not base or not all(bool(tensor.isfinite().all()) for tensor in base):
         return None
+    if time.perf_counter() - start > _MAX_SECONDS:
+        return None
     is_random = not _equal(base, experiment.run(seed=1))
-    sequence = _find_sequence(called)
-    leak = None if sequence is None else _find_leak(name, experiment, base, sequence)
-    is_time_first = sequence.axis == 0 if sequence is not None else None
+    # A decoder that repeats what an encoder has read has two tensors with the next tokens, and may look ahead in one.
+    sequences = list(_find_sequences(called))
+    leaks = [_find_leak(name, experiment, base, sequence) for sequence in sequences]
+    leak = leaks[-1] if all(leaks) and leaks else None
+    is_time_first = sequences[0].axis == 0 if sequences else None
     mixing = _find_mixing(name, called, experiment, base, reductions, is_time_first)
     unused, along_batch = None, None
     if not is_random:
         unused = _find_unused_positions(name, called, experiment, base, is_time_first)
         along_batch = _find_positions_along_batch(name, called, experiment, base) if mixing is None else None
-    return DependenceRecord(name, sequence is not None, leak, mixing, unused, along_batch)
+    return DependenceRecord(name, bool(sequences), leak, mixing, unused, along_batch)
 
 
 def _equal(a: list[Tensor], b: list[Tensor]) -> bool:
@@ -225,7 +252,6 @@ def _tolerance(x: Tensor) -> float:
 class _Sequence:
     """The tensor whose next tokens are the targets; its axis of time; the positions that have a target."""
 
-    index: int
     tensor: Tensor
     axis: int
     counted: Tensor
@@ -235,15 +261,15 @@ class _Sequence:
         return self.tensor.shape[self.axis]
 
 
-def _find_sequence(called: _Called) -> _Sequence | None:
-    for index, x in enumerate(called.tensors):
+def _find_sequences(called: _Called) -> Iterator[_Sequence]:
+    for x in called.tensors:
         for target, ignored, counts in called.targets:
             axes = [1, 0] if x.dim() == 2 else [axis for axis in (1, 2, 0) if axis < x.dim()]
             for axis in axes if x.dim() >= 2 and (counts or not x.is_floating_point()) else ():
                 counted = _next_tokens(x, target, ignored, axis, called.count)
                 if counted is not None:
-                    return _Sequence(index, x, axis, counted if counts else torch.zeros_like(counted))
-    return None
+                    yield _Sequence(x, axis, counted if counts else torch.zeros_like(counted))
+                    break
 
 
 def _next_tokens(x: Tensor, target: Tensor, ignored: int | None, axis: int, count: int) -> Tensor | None:
