@@ -6,6 +6,7 @@ from tests.diagnostics.healthy import (  # noqa: F401
     huggingface,
     mlps,
     probabilities,
+    sequences,
     special_inits,
     text,
     unusual_training,

@@ -306,7 +306,7 @@ def _over_time(x: Tensor, like: Tensor, axis: int) -> Iterator[Tensor]:
     if not x.is_floating_point() or x.dim() < 2:
         return
     for candidate in dict.fromkeys((min(axis, x.dim() - 1), *range(x.dim()))):
-        if x.shape[candidate] in lengths:
+        if x.shape[candidate] in lengths and x.shape[0 if candidate else 1] == batch:  # unlike the state of an RNN
             yield x.movedim(candidate, 0).flatten(1)
     for size in lengths:
         if len(x) == batch * size and axis == 1:
