@@ -63,7 +63,7 @@ def _prepare(value: Any, memo: dict[int, Any], depth: int = 3) -> None:
 def copy_input(value: Any, change: Callable[[Tensor], Tensor] = lambda x: x) -> Any:
     """Copy the arguments of a call, and change their tensors; raise TypeError for arguments of unknown kinds."""
     if isinstance(value, Tensor):
-        return change(value.detach()).clone()
+        return change(value).detach().clone()
     if isinstance(value, _PLAIN):
         return value
     if type(value) in (list, tuple):
@@ -126,10 +126,11 @@ class Experiment:
     Args:
         model: the model.
         args, kwargs: the arguments, see `copy_input`.
+        training: whether modules with submodules, which may return something else then, are in training mode.
     """
 
-    def __init__(self, model: nn.Module, args: Any, kwargs: Any) -> None:
-        self._original = model
+    def __init__(self, model: nn.Module, args: Any, kwargs: Any, *, training: bool = False) -> None:
+        self._original, self._training = model, training
         self._model, self._args, self._kwargs = experimental_copy(model), args, kwargs
         self._devices = sorted({p.device.index for p in model.parameters() if p.is_cuda})
 
@@ -153,6 +154,8 @@ class Experiment:
             model = self._model if visit is None else self._visited(visit)
             model = experimental_copy(model) if visit is None else model
             edit(model)
+            for module in model.modules():
+                module.training = self._training and any(True for _ in module.children())
             args, kwargs = copy_input((self._args, self._kwargs), change)
             self._seed(seed)
             output = model(*args, **kwargs)

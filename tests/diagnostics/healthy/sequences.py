@@ -182,7 +182,8 @@ def features_and_logits(seed: int) -> Setup:
 
         def objective() -> Tensor:
             logits, features = model(x)
-            return F.cross_entropy(logits, y) + 0.01 * features.square().mean()
+            loss: Tensor = F.cross_entropy(logits, y) + 0.01 * features.square().mean()
+            return loss
 
         return objective
 

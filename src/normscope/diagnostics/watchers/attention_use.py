@@ -346,7 +346,7 @@ class AttentionUseWatcher(Watcher):
 
     def _see_view(self, call: FunctionCall, result: Tensor) -> None:
         given = call.args[0] if call.args else None
-        if not isinstance(given, Tensor) or given.dim() < 2 or not given.is_floating_point():
+        if not isinstance(given, Tensor) or given.dim() < 2 or not is_measurable(given) or not given.numel():
             return
         weights = self._weights.get(given)
         if weights is not None and given.shape[-2:] == result.shape[-2:] and weights.axis >= -2:
@@ -373,6 +373,8 @@ def _mixes_axes(before: tuple[int, ...], after: tuple[int, ...], batch: tuple[in
     """
     before, after = tuple(n for n in before if n > 1), tuple(n for n in after if n > 1)
     samples = batch[0] if batch else 0
+    if _merges_or_splits(before, after):
+        return False
     if len(before) == 3 and len(after) == 4 and after[0] == before[1] == samples != before[0]:
         return after[2] == before[0] and after[1] * after[3] == before[2]  # (t, b, h * e) -> (b, h, t, e)
     if len(before) == 4 and len(after) == 3 and after[1] == before[0] == samples != after[0]:
@@ -392,6 +394,28 @@ def _mixes_axes(before: tuple[int, ...], after: tuple[int, ...], batch: tuple[in
         heads = after == (before[1], before[0] * before[2]) and before[0] != before[1]  # (h, t, e) -> (t, h * e)
         return heads or (after == (before[1] * before[2], before[0]) and after[0] != after[1])  # from an image
     return False
+
+
+def _merges_or_splits(before: tuple[int, ...], after: tuple[int, ...]) -> bool:
+    """Whether neighboring axes are merged, or axes split, and no more.
+
+    >>> _merges_or_splits((8, 10, 32), (80, 4, 8)), _merges_or_splits((8, 10, 32), (8, 4, 80))
+    (True, False)
+    """
+    i = j = 0
+    while i < len(before) and j < len(after):
+        left, right, start, other = before[i], after[j], i, j
+        while left != right:
+            if left < right:
+                i += 1
+                left *= before[i]
+            else:
+                j += 1
+                right *= after[j]
+        if i > start and j > other:
+            return False
+        i, j = i + 1, j + 1
+    return True
 
 
 def _reshaped(known: _Scores, given: Tensor, result: Tensor) -> _Scores:

@@ -29,6 +29,7 @@ _MAX_ELEMENTS = 1 << 21
 """Elements of the arguments; of larger ones only the first samples are kept, if all have a batch axis."""
 
 _FEW_SAMPLES = 8
+_MAX_BUFFER_BYTES = 1 << 28
 _MAX_SECONDS = 3.0
 """If one forward pass takes longer, there are no experiments: there would be about ten more."""
 
@@ -163,8 +164,10 @@ class DependenceWatcher(Watcher):
 
 
 def _is_safe(watched: Watched, module: nn.Module) -> bool:
-    """Whether a copy may run without the other ranks."""
-    return not (watched.session.has_dtensors or has_other_ranks() or isinstance(module, torch.jit.ScriptModule))
+    """Whether a copy may run, without the other ranks, and is not too large."""
+    if watched.session.has_dtensors or has_other_ranks() or isinstance(module, torch.jit.ScriptModule):
+        return False
+    return sum(buffer.nbytes for buffer in module.buffers()) <= _MAX_BUFFER_BYTES
 
 
 def _copy_call(module: nn.Module, args: Any, kwargs: Any) -> _Called | None:
@@ -213,11 +216,16 @@ def _examine(name: str, called: _Called, reductions: dict[str, str]) -> Dependen
         return None
     if time.perf_counter() - start > _MAX_SECONDS:
         return None
+    sequences = list(_find_sequences(called))
+    if sequences and not any(True for x in base for _ in _over_time(x, sequences[0].tensor, sequences[0].axis)):
+        # In eval mode, the model returns the last token only, or something else.
+        experiment = Experiment(called.module, called.args, called.kwargs, training=True)
+        base = experiment.run()
     is_random = not _equal(base, experiment.run(seed=1))
     # A decoder that repeats what an encoder has read has two tensors with the next tokens, and may look ahead in one.
-    sequences = list(_find_sequences(called))
     leaks = [_find_leak(name, experiment, base, sequence) for sequence in sequences]
-    leak = leaks[-1] if all(leaks) and leaks else None
+    found = [leak for leak in leaks if leak is not None]
+    leak = next((leak for leak in found if isinstance(leak, LeakRecord)), None) if all(found) else None
     is_time_first = sequences[0].axis == 0 if sequences else None
     mixing = _find_mixing(name, called, experiment, base, reductions, is_time_first)
     unused, along_batch = None, None
@@ -327,7 +335,9 @@ def _changes(before: Tensor, after: Tensor, like: Tensor, axis: int, token: int)
     return found
 
 
-def _find_leak(name: str, experiment: Experiment, base: list[Tensor], sequence: _Sequence) -> LeakRecord | None:
+def _find_leak(name: str, experiment: Experiment, base: list[Tensor], sequence: _Sequence) -> LeakRecord | bool | None:
+    """Return an output that depends on later tokens; False if none does; None if none depends on any token."""
+    has_effect = False
     if not bool(sequence.counted.any()):  # only some targets count, and it is not known which
         counted = torch.arange(sequence.length) >= sequence.length // 2
     else:
@@ -341,19 +351,20 @@ def _find_leak(name: str, experiment: Experiment, base: list[Tensor], sequence: 
             changes = _changes(a, b, sequence.tensor, sequence.axis, token)
             if changes is None or not bool(changes.isfinite().all()):
                 continue
+            has_effect = has_effect or float(changes.amax()) > _tolerance(a)
             early = changes.cpu()[:token] * counted[:token]
             if float(early.amax()) > _tolerance(a):
                 module = _leaking_module(name, experiment, change, sequence, token)
                 earliest = int((early > _tolerance(a)).nonzero()[0])
                 return LeakRecord(module, token, earliest, float(early.amax() / changes.amax().cpu()))
-    return None
+    return False if has_effect else None
 
 
 def _changing_token(sequence: _Sequence, token: int) -> Callable[[Tensor], Tensor]:
-    """Change a token of all sequences; only in the tensor of the tokens, and copies of it."""
+    """Change a token of all sequences, only in the tensor of the tokens."""
 
     def change(x: Tensor) -> Tensor:
-        if x.shape != sequence.tensor.shape or x.dtype != sequence.tensor.dtype or not torch.equal(x, sequence.tensor):
+        if x is not sequence.tensor:
             return x
         made = x.clone()
         made.select(sequence.axis, token).copy_(_other_values(x, x.select(sequence.axis, token)))
@@ -571,7 +582,7 @@ def _has_one_position(experiment: Experiment, holder: str) -> bool:
     found: list[bool] = []
 
     def visit(name: str, module: nn.Module, inputs: list[Tensor], _: list[Tensor]) -> None:
-        if name == holder and isinstance(module, nn.Embedding) and inputs and inputs[0].numel() >= 4:
+        if name == holder and type(module) is nn.Embedding and inputs and inputs[0].numel() >= 4:
             found.append(bool((inputs[0] == inputs[0].flatten()[0]).all()))
 
     experiment.run(visit=visit)

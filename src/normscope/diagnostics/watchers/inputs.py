@@ -24,7 +24,7 @@ from normscope.tracing.tracer import FunctionCall
 _MAX_CALLS = 50
 """Calls that are looked at in detail."""
 
-_MAX_ELEMENTS = 1 << 20
+_MAX_ELEMENTS = 1 << 18
 _MAX_COLUMNS = 512
 _MIN_ROWS = 4
 _MAX_KNOWN = 64
@@ -58,6 +58,7 @@ class InputsWatcher(Watcher):
         self._known: dict[tuple[int, int, tuple[int, ...]], _Known] = {}
         self._uses: dict[str, InputUse] = {}
         self._inputs: list[Tensor] = []
+        self._outermost: CallFrame | None = None
         self._version: int | None = None
         self._content: tuple[Any, ...] | None = None
         self._owner: weakref.ref[Tensor] | None = None
@@ -79,6 +80,7 @@ class InputsWatcher(Watcher):
             if len(outer) < 6 and _is_first_layer(frame.module) and frame.accumulator.name not in self._uses:
                 self._see_first_layer(frame, args)
             return
+        self._outermost = frame
         self._inputs = [x for x in tensors_in((args, kwargs)) if is_readable(x)]
         if self._inputs and self._record["batches"] < _MAX_CALLS:
             self._record["batches"] += 1
@@ -87,10 +89,10 @@ class InputsWatcher(Watcher):
                 self._see_first_layer(frame, args)
 
     def exit_module(self, frame: CallFrame, output: Any) -> None:
-        if frame.module is not self.watched.model or not self._inputs:
+        if frame is not self._outermost or not self._inputs:
             return
         first, version = self._inputs[0], self._version
-        self._inputs = []
+        self._inputs, self._outermost = [], None
         if version is None or tensor_version(first) == version or first.requires_grad:
             return
         known = self._known.get(_place(first))
@@ -129,7 +131,7 @@ class InputsWatcher(Watcher):
             self._see_loss(call, prediction.detach(), target.detach())
 
     def stop(self) -> None:
-        self._inputs, self._padding = [], None
+        self._inputs, self._outermost, self._padding = [], None, None
         self._known.clear()
 
     def finish(self) -> dict[str, Any]:

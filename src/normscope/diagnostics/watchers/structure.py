@@ -52,18 +52,21 @@ class StructureWatcher(Watcher):
         self._dropped = TensorTable[str]()
         self._dropouts: dict[str, DropoutUse] = {}
         self._inputs: list[Tensor] = []
+        self._outermost: CallFrame | None = None
 
     def enter_module(self, frame: CallFrame, args: Any, kwargs: Any, outer: Sequence[CallFrame]) -> None:
         if not outer:
+            self._outermost = frame
             self._inputs = list(tensors_in((args, kwargs)))
 
     def exit_module(self, frame: CallFrame, output: Any) -> None:
-        if frame.module is self.watched.model or isinstance(output, tuple | dict):
+        is_outermost = frame is self._outermost
+        if is_outermost or isinstance(output, tuple | dict):
             for tensor in tensors_in(output, 3):
                 if tensor.is_floating_point():
                     self._returned.update(dict.fromkeys(self.session.registry.of(tensor).producers))
-        if frame.module is self.watched.model:
-            self._inputs = []
+        if is_outermost:
+            self._inputs, self._outermost = [], None
 
     def call_function(self, call: FunctionCall, result: Any) -> None:
         given = call.args[0] if call.args else call.kwargs.get("input")
@@ -95,7 +98,7 @@ class StructureWatcher(Watcher):
 
     def stop(self) -> None:
         self._dropped.clear()
-        self._inputs = []
+        self._inputs, self._outermost = [], None
 
     def finish(self) -> dict[str, Any]:
         differences = tuple(_differences(self.watched.names))[:_MAX_DIFFERENCES]
