@@ -100,7 +100,8 @@ def test_column_that_is_not_scaled_is_named() -> None:
     x[:, 5] *= 1e4
     with Xray(model) as look:
         F.cross_entropy(model(x), torch.arange(256) % 3).backward()
-    finding = look.findings[0]
+    scale, finding = look.findings
+    assert (scale.name, scale.module) == ("unscaled-input", "0")
     assert (finding.name, finding.module) == ("loss-above-chance", "0")
     assert "Column 5 has an rms of" in finding.why
     assert finding.fix.startswith("normalize the input, especially column 5")

@@ -7,11 +7,15 @@ import math
 from collections import defaultdict
 from dataclasses import dataclass, field
 
+from normscope.diagnostics.stats.attention_use import AttentionUse, MixedAxes
+from normscope.diagnostics.stats.dependence import DependenceRecord
 from normscope.diagnostics.stats.graph import GraphStats
+from normscope.diagnostics.stats.inputs import InputsRecord
 from normscope.diagnostics.stats.loop import BootstrapRecord, CopyRecord, EvalDropout, LoopRecord, PassesRecord
 from normscope.diagnostics.stats.losses import LossFunctionStats, ObjectiveStats
 from normscope.diagnostics.stats.non_finite import NonFiniteStats
 from normscope.diagnostics.stats.ranks import RanksRecord
+from normscope.diagnostics.stats.structure import StructureRecord
 from normscope.diagnostics.stats.tensors import AttentionStats, NormStats, ResidualJoin, TensorStats, UnitStats
 
 VERSION = 1
@@ -236,6 +240,9 @@ class UnregisteredParameter:
     count: int
 
 
+_NO_STRUCTURE, _NO_INPUTS = StructureRecord(), InputsRecord()
+
+
 @dataclass(frozen=True)
 class XrayRecord:
     """An x-ray of a model.
@@ -267,6 +274,10 @@ class XrayRecord:
         eval_dropouts: dropout that was active in eval mode.
         copies: target networks, averages and other copies of modules.
         bootstraps: regressions to targets with gradients, made from outputs.
+        dependence: what outputs depend on, found by experiments with each model that was called from outside.
+        attention_use: how attention was scaled and masked; mixed_axes: views that exchange axes.
+        structure: how modules were put together.
+        inputs: the batches.
         version: format version.
     """
 
@@ -297,6 +308,11 @@ class XrayRecord:
     eval_dropouts: tuple[EvalDropout, ...] = ()
     copies: tuple[CopyRecord, ...] = ()
     bootstraps: tuple[BootstrapRecord, ...] = ()
+    dependence: tuple[DependenceRecord, ...] = ()
+    attention_use: tuple[AttentionUse, ...] = ()
+    mixed_axes: tuple[MixedAxes, ...] = ()
+    structure: StructureRecord = _NO_STRUCTURE
+    inputs: InputsRecord = _NO_INPUTS
     version: int = field(default=VERSION)
 
     def __getitem__(self, name: str) -> ModuleRecord:

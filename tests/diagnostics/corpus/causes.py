@@ -25,7 +25,7 @@ CAUSES: dict[str, set[str]] = {
     "attention mask is wrong": {"attention-mask", "leaks-future", "non-finite-output", "attention-uniform"},
     "softmax over the wrong axis": {"attention-softmax-axis", "softmax-over-batch"},
     "scores are not scaled": {"attention-unscaled", "attention-collapsed"},
-    "positions change nothing": {"positions-unused", "no-gradient"},
+    "positions change nothing": {"positions-unused", "positions-along-batch", "no-gradient"},
     "attention differs from its peers": {"differs-from-peers", "attention-unscaled", "leaks-future", "attention-mask"},
     "attention collapsed or uniform": {"attention-collapsed", "attention-uniform"},
     # the loop
@@ -59,7 +59,10 @@ CAUSES: dict[str, set[str]] = {
     "parameters are not in the optimizer": {"not-in-optimizer"},
     "parameters are frozen": {"frozen-parameters", "no-gradient"},
     "no nonlinearity between layers": {"linear-layers-in-a-row"},
-    "axes are mixed up": {"softmax-over-batch", "mixes-samples", "leaks-future", "norm-leaks-future", "mixes-axes"},
+    "axes are mixed up": {
+        "softmax-over-batch", "mixes-samples", "leaks-future", "norm-leaks-future", "mixes-axes",
+        "positions-along-batch",
+    },
     "dropout in the wrong place": {"dropout-too-large", "dropout-on-logits"},
     # weights
     "weights are copies": {"duplicate-weights", "identical-units"},
@@ -77,7 +80,9 @@ CAUSES: dict[str, set[str]] = {
         "vanishing-gradients", "exploding-gradients", "vanishing-activations", "exploding-activations",
     },
     # norms
-    "norm over the wrong axes": {"norm-leaks-future", "norm-over-few-values", "norm-over-padding", "mixes-samples"},
+    "norm over the wrong axes": {
+        "norm-leaks-future", "leaks-future", "norm-over-few-values", "norm-over-padding", "mixes-samples",
+    },
     "norm has a wrong eps": {"eps-too-large", "eps-too-small"},
     "bias before a norm": {"bias-before-norm"},
     "running statistics are stale": {"stale-running-statistics"},
@@ -90,6 +95,7 @@ CAUSES: dict[str, set[str]] = {
     "same batch again and again": {"same-batch-repeated"},
     "padding is learned from": {"trains-on-padding", "norm-over-padding"},
     "labels and inputs do not belong together": {"shuffled-labels", "loss-not-falling"},
+    "batches are sorted by class": {"sorted-batches"},
     "batch is empty": {"empty-batch"},
     # pairs of models
     "target network gets gradients": {"target-network-trained"},

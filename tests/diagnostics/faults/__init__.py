@@ -2,11 +2,14 @@
 
 from tests.diagnostics.faults import (  # noqa: F401
     attention,
+    attention_use,
     copies,
+    dependence,
     depth,
     gradients,
     graphs,
     initial_weights,
+    inputs,
     loss_inputs,
     loss_targets,
     losses,
@@ -17,6 +20,7 @@ from tests.diagnostics.faults import (  # noqa: F401
     objectives,
     optimizer_steps,
     residual_stream,
+    structure,
     training_loop,
     training_mistakes,
     units,

@@ -22,7 +22,12 @@ def query_and_key_weights_too_large() -> Setup:
     return two_training_steps(model, predict_next(model))
 
 
-@fault("attention-collapsed", "model.layers.0.self_attn", needs="transformers")
+@fault(
+    "attention-collapsed",
+    "model.layers.0.self_attn",
+    ["differs-from-peers", "attention-unscaled"],
+    needs="transformers",
+)
 def wrong_attention_scale() -> Setup:
     """A scale of head_dim ** 2 instead of head_dim ** -0.5."""
     model: Any = llama(width=64)
@@ -45,7 +50,12 @@ def query_and_key_weights_zero() -> Setup:
     return two_training_steps(model, predict_next(model))
 
 
-@fault("attention-uniform", "bert.encoder.layer.1.attention.self", ["zero-gradient"], needs="transformers")
+@fault(
+    "attention-uniform",
+    "bert.encoder.layer.1.attention.self",
+    ["zero-gradient", "differs-from-peers"],
+    needs="transformers",
+)
 def bert_zero_attention_scale() -> Setup:
     model: Any = bert()
     model.bert.encoder.layer[1].attention.self.scaling = 0.0

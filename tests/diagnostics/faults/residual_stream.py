@@ -96,7 +96,7 @@ class FunctionalBlock(nn.Module):
         return z
 
 
-@fault("residual-branch-dominates", "4", ["loss-above-chance"])
+@fault("residual-branch-dominates", "4", ["loss-above-chance", "differs-from-peers"])
 def residual_branch_scaled_by_1000() -> Setup:
     """The head gets little more than this branch, normalized."""
     blocks = (FunctionalBlock(32, factor=1000.0 if i == 3 else 1.0) for i in range(8))

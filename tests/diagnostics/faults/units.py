@@ -65,7 +65,7 @@ def saturated_tanh() -> Setup:
     return two_training_steps(model, classify(model, lambda i: points(i, BATCH)))
 
 
-@fault("saturated-units", "1")
+@fault("saturated-units", "1", ["unscaled-input"])
 def saturated_sigmoid_on_raw_pixels() -> Setup:
     model: Any = mlp(16, 64, 4, activation=nn.Sigmoid)
     nn.init.xavier_normal_(model[0].weight)

@@ -7,6 +7,7 @@ from tests.diagnostics.healthy import (  # noqa: F401
     losses,
     mlps,
     probabilities,
+    sequences,
     special_inits,
     stopped_gradients,
     text,

@@ -1,6 +1,7 @@
 """Parameters that no optimizer trains: unregistered, missing from the optimizer, or of a module that never ran."""
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -104,4 +105,38 @@ def check_unused_modules(view: RecordView) -> Iterator[Finding]:
         if holder is None or holder.attention is None:  # nn.MultiheadAttention uses out_proj without calling it
             counts[outermost_outside(view.executed_names, module.name)] += module.parameter_count
     for name, count in counts.items():
-        yield NEVER_RAN.found_in(name, {"parameters": count}, "note")
+        severity = "warning" if _is_expected_to_run(view, name) else "note"
+        yield NEVER_RAN.found_in(name, {"parameters": count}, severity)
+
+
+def _is_expected_to_run(view: RecordView, name: str) -> bool:
+    """Whether the optimizer has its weights, and either its siblings ran in every batch, or its parent ran in many.
+
+    Siblings are modules like it whose names differ in a number. Of experts and of tasks, only some run in a batch.
+    """
+    inside = [module for module in view.modules.values() if is_inside(module.name, name)]
+    if not any(parameter.in_optimizer for module in inside for parameter in module.parameters):
+        return False
+    batches, parent = view.record.batches, view.modules.get(parent_name(name))
+    module = view.modules.get(name)
+    if module is None or batches < FEW_BATCHES or len(view.record.steps) < FEW_BATCHES or _OPTIONAL.search(name):
+        return False
+    stem = name.rstrip("0123456789")
+    siblings = [
+        other
+        for other in view.modules.values()
+        if other is not module and other.name.rstrip("0123456789") == stem != other.name and other.kind == module.kind
+    ]
+    if siblings:
+        return all(other.calls % batches == 0 for other in siblings) and any(other.calls for other in siblings)
+    return parent is not None and parent.order is not None and parent.calls >= batches >= MANY_BATCHES
+
+
+FEW_BATCHES = 3
+"""Layers that are skipped at random, with a probability of 0.1 to 0.5, run in one of three batches or more."""
+
+MANY_BATCHES = 8
+"""Batches without a call of a module, after which it is not just a task whose turn has not come."""
+
+_OPTIONAL = re.compile(r"pool|aux|expert|task|teacher|target|ema|momentum|adapter|lora", re.IGNORECASE)
+"""Modules that are used only at times, or by other models than this one."""

@@ -1,4 +1,4 @@
-"""See the calls of a training loop that torch has no hooks for: backward, zero_grad, schedulers, gradient clipping.
+"""See the calls of a training loop without hooks of torch: backward, zero_grad, schedulers, gradient clipping, loaders.
 
 Calls of any module are seen too: with a global hook instead, torch.compile would warn.
 
@@ -17,6 +17,7 @@ from torch import nn
 from torch.nn.utils import clip_grad
 from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import Optimizer
+from torch.utils.data import DataLoader
 
 
 class Listener(Protocol):
@@ -54,6 +55,7 @@ def _install() -> None:
     _replace(nn.Module, "__call__", _call_module)
     if hasattr(clip_grad, "_clip_grads_with_norm_"):  # clip_grad_norm_ itself is often imported by name
         _replace(clip_grad, "_clip_grads_with_norm_", _clip)
+    _replace(DataLoader, "__iter__", _before("iterate_loader"))
     for scheduler in _with_subclasses(LRScheduler):
         if "step" in vars(scheduler):
             _replace(scheduler, "step", _step_schedule)

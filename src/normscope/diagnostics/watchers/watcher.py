@@ -81,6 +81,9 @@ class Watcher:
     def clip_gradients(self, parameters: Sequence[Tensor], norm: float, limit: float) -> None:
         """`clip_grad_norm_` limits gradients whose norm is `norm`."""
 
+    def iterate_loader(self, loader: Any) -> None:
+        """A DataLoader starts an iteration."""
+
     def stop(self) -> None:
         """The block has ended; tensors that the watcher holds should be dropped in `finish`."""
 

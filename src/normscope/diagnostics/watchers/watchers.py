@@ -9,13 +9,17 @@ from typing import Any
 import torch
 
 from normscope.diagnostics.collect.session import CallFrame
+from normscope.diagnostics.watchers.attention_use import AttentionUseWatcher
 from normscope.diagnostics.watchers.copies import CopyWatcher
+from normscope.diagnostics.watchers.dependence import DependenceWatcher
 from normscope.diagnostics.watchers.graph import GraphWatcher
+from normscope.diagnostics.watchers.inputs import InputsWatcher
 from normscope.diagnostics.watchers.losses import LossWatcher
 from normscope.diagnostics.watchers.modes import ModeWatcher
 from normscope.diagnostics.watchers.non_finite import NonFiniteWatcher
 from normscope.diagnostics.watchers.optimizers import OptimizerWatcher
 from normscope.diagnostics.watchers.periodic import PeriodicWatcher
+from normscope.diagnostics.watchers.structure import StructureWatcher
 from normscope.diagnostics.watchers.training_calls import listening
 from normscope.diagnostics.watchers.watcher import Watched, Watcher
 from normscope.tracing.tracer import FunctionCall
@@ -28,6 +32,10 @@ WATCHERS: tuple[type[Watcher], ...] = (
     ModeWatcher,
     CopyWatcher,
     LossWatcher,
+    DependenceWatcher,
+    AttentionUseWatcher,
+    StructureWatcher,
+    InputsWatcher,
 )
 
 
