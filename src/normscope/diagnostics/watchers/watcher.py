@@ -1,7 +1,7 @@
 """`Watcher`: a part of the x-ray that watches one side of training, such as the losses or the steps."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
@@ -9,6 +9,7 @@ from torch.optim.optimizer import Optimizer
 
 from normscope.diagnostics.collect.parameters import ParameterTracker
 from normscope.diagnostics.collect.session import CallFrame, XraySession
+from normscope.diagnostics.hints import Hints
 from normscope.tracing.tracer import FunctionCall
 
 
@@ -21,12 +22,14 @@ class Watched:
         names: its modules and their first names.
         session: the state of the x-ray.
         parameters: its parameters.
+        hints: what the user said about the training loop, often nothing.
     """
 
     model: nn.Module
     names: dict[nn.Module, str]
     session: XraySession
     parameters: ParameterTracker
+    hints: Hints = field(default_factory=Hints)
 
 
 class Watcher:

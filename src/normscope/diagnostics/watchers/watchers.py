@@ -7,11 +7,12 @@ from contextlib import ExitStack
 from typing import Any
 
 from normscope.diagnostics.collect.session import CallFrame
+from normscope.diagnostics.watchers.hints import HintWatcher
 from normscope.diagnostics.watchers.training_calls import listening
 from normscope.diagnostics.watchers.watcher import Watched, Watcher
 from normscope.tracing.tracer import FunctionCall
 
-WATCHERS: tuple[type[Watcher], ...] = ()
+WATCHERS: tuple[type[Watcher], ...] = (HintWatcher,)
 
 
 class Watchers:
