@@ -50,7 +50,9 @@ def read_hints(optimizer: object = None, loss: object = None, loader: object = N
     fix: optimizer=optimizer, or a list of optimizers
     """
     given = () if optimizer is None else optimizer if isinstance(optimizer, list | tuple) else (optimizer,)
-    optimizers = tuple(getattr(one, "optimizer", one) for one in given)  # that of accelerate is inside a wrapper
+    optimizers: tuple[Any, ...] = tuple(
+        getattr(one, "optimizer", one) for one in given
+    )  # that of accelerate is inside a wrapper
     for one in optimizers:
         if not isinstance(one, Optimizer):
             fix = "optimizer=optimizer, or a list of optimizers"
