@@ -191,6 +191,8 @@ class Xray:
         session, batches = self._session, self._observer.batches
         if batches and not session.batches and isinstance(self._submodules, bool):
             session.notice("only submodules were called: the one with the fewest calls sets the number of batches")
+        if session.sampling.notice:
+            session.notice(session.sampling.notice)
         by_name = {name: module for module, name in self._tracer.names.items()}
         finished = []
         for name, accumulator in list(session.accumulators.items()):

@@ -126,7 +126,8 @@ def _padding_fraction(x: Tensor, channels: int) -> float:
 def _add_batch_stats(accumulator: NormAccumulator, module: nn.Module, x: Tensor) -> None:
     channels = _channels(accumulator.reduction, x)
     axes = [axis for axis in range(x.dim()) if axis != channels]
-    sums = torch.stack([x.double().mean(axes), x.double().square().mean(axes)])
+    wide = x.double()
+    sums = torch.stack([wide.mean(axes), wide.square().mean(axes)])
     if accumulator.sums is None or accumulator.sums.shape == sums.shape:
         accumulator.sums = sums if accumulator.sums is None else accumulator.sums + sums
         accumulator.batches += 1
