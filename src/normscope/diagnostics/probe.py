@@ -168,11 +168,11 @@ class Xray:
         """The report page, for notebooks; None, and so the plain repr, before the block has ended."""
         return None if self._record is None else self._record._repr_html_()
 
-    def show(self) -> None:
-        """Print the findings and the tree of modules."""
+    def show(self, *, tree: bool = True) -> None:
+        """Print the findings, and with `tree` the signal by depth and every module."""
         from normscope.diagnostics.report.terminal import print_record
 
-        print_record(self.record, self.findings)
+        print_record(self.record, self.findings, tree=tree)
 
     def save(self, path: str | Path) -> None:
         """Save the record as .json, or a report page as .html, by the suffix of the path."""

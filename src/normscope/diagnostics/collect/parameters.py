@@ -178,7 +178,7 @@ class ParameterTracker:
         self._session.guarded(where, self._take_step, optimizer)
         for call in self.after_any_step:
             self._session.guarded(where, call, optimizer)
-        self._session.sampling.end_step()
+        self._session.sampling.end_step(id(optimizer))
 
     def _take_step(self, optimizer: Optimizer) -> None:
         parameters = parameters_of(optimizer)

@@ -52,7 +52,7 @@ def key_facts(record: XrayRecord) -> list[tuple[str, str]]:
         ("parameters", format_count(record.parameter_count)),
         ("module" if len(record.modules) == 1 else "modules", f"{len(record.modules):,}"),
     ]
-    if root is not None and root.flops is not None:
+    if root is not None and root.order is not None and root.flops is not None:
         found.append(("FLOPs per forward pass", format_count(root.flops)))
     outputs = sum(module.output_bytes for module in innermost(record))
     if outputs:
