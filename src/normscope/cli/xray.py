@@ -46,7 +46,8 @@ class Xray:
                                Also path/to/file.py:function
       xray.json, RUN/xray      a saved x-ray, or a folder of them
 
-    `normscope xray [OPTIONS] --script mine.py [ARGS]` runs your training script for some steps instead; ARGS are its own.
+    `normscope xray [OPTIONS] --script mine.py [ARGS]` runs your training script with its ARGS, and stops it after some
+    steps.
 
     Returns exit code 1 if a finding is an error. `normscope diff A B` compares two models or two x-rays.
     """
