@@ -33,7 +33,7 @@ def trained(model: nn.Module, folder: Path, *callbacks: XrayCallback, steps: int
         nn.init.normal_(parameter)
     data = [{"x": torch.randn(4), "labels": torch.tensor(i % 3)} for i in range(64)]
     settings: dict[str, Any] = {"report_to": [], "use_cpu": True, "disable_tqdm": True, "save_strategy": "no"}
-    accumulate = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}
+    accumulate: dict[str, Any] = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}
     arguments = TrainingArguments(str(folder), max_steps=steps, **accumulate, **settings)
     Trainer(model, arguments, train_dataset=data, callbacks=list(callbacks)).train()
     return [parameter.detach() for parameter in model.parameters()]
@@ -41,7 +41,6 @@ def trained(model: nn.Module, folder: Path, *callbacks: XrayCallback, steps: int
 
 def test_first_steps_are_xrayed_and_findings_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     callback = XrayCallback(steps=3, save=tmp_path / "xray.json")
-    assert callback.xray is None
     weights = trained(Classifier(), tmp_path, callback)
     assert "is passed to a cross-entropy" in capsys.readouterr().out.replace("\n", " ")
     assert callback.xray is not None

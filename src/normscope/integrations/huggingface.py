@@ -9,7 +9,7 @@ from normscope.diagnostics.probe import Xray
 from normscope.integrations.first_steps import FirstSteps
 
 
-class XrayCallback(TrainerCallback):  # type: ignore[misc]  # transformers has no types
+class XrayCallback(TrainerCallback):
     """X-ray the first steps of a `Trainer`, and print what is wrong.
 
     >>> callback = XrayCallback(steps=20)  # Trainer(model, args, callbacks=[callback]).train()

@@ -13,7 +13,7 @@ from normscope.render.formatting import format_count, format_number, join_words,
 
 
 def verdict(record: XrayRecord, findings: Sequence[Finding]) -> str:
-    """Summarize the findings in one or two sentences.
+    """Summarize the findings in a sentence.
 
     >>> verdict(XrayRecord("Net", (), batches=0, backward_passes=0), [])
     'The model did not run during the x-ray.'
@@ -25,9 +25,7 @@ def verdict(record: XrayRecord, findings: Sequence[Finding]) -> str:
         return f"No problems found (checked {checked})."
     counts = [(sum(f.severity == severity for f in findings), severity) for severity in SEVERITIES]
     words = [pluralize(number, severity) for number, severity in counts if number]
-    counted = join_words(words) if words else pluralize(len(findings), "finding")
-    first = one_line(min(findings, key=_severity).title).rstrip(".")
-    return f"{counted}{': ' if len(findings) == 1 else '. Most severe: '}{first}."
+    return f"{join_words(words) if words else pluralize(len(findings), 'finding')}."
 
 
 def group_by_kind(findings: Sequence[Finding]) -> list[list[Finding]]:
