@@ -157,12 +157,12 @@ class Xray:
         return f"<Xray of {type(self._tracer.model).__name__}{'' if self._record else ', not finished'}>"
 
     def __str__(self) -> str:
-        """The findings, as `normscope xray` prints them first; `show` prints the modules too."""
+        """The findings and a summary, as `normscope xray` prints them; `show` prints the modules too."""
         if self._record is None:
             return repr(self)
-        from normscope.diagnostics.report.terminal import findings_text
+        from normscope.diagnostics.report.terminal import render_text
 
-        return findings_text(self.record, self.findings)
+        return render_text(self.record, self.findings, tree=False).rstrip("\n")
 
     def _repr_html_(self) -> str | None:
         """The report page, for notebooks; None, and so the plain repr, before the block has ended."""

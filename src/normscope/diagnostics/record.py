@@ -242,7 +242,6 @@ class XrayRecord:
         unregistered_parameters: weights that are not the model's, except those that an optimizer holds.
         ranks: comparison with the other ranks of torch.distributed; None if there are none.
         hints: what the user said about the training loop; None if nothing.
-        loss_curve: the loss of each backward pass, at most some hundred.
         version: format version.
     """
 
@@ -264,12 +263,16 @@ class XrayRecord:
     unregistered_parameters: tuple[UnregisteredParameter, ...] = ()
     ranks: RanksRecord | None = None
     hints: HintStats | None = None
-    loss_curve: tuple[float, ...] = ()
     version: int = field(default=VERSION)
 
     def __getitem__(self, name: str) -> ModuleRecord:
         """The module with this name."""
         return {module.name: module for module in reversed(self.modules)}[name]
+
+    @property
+    def loss_curve(self) -> tuple[float, ...]:
+        """The losses, in order; empty without one."""
+        return tuple(loss.value for loss in self.losses)
 
     @property
     def ran(self) -> list[ModuleRecord]:

@@ -52,9 +52,7 @@ def check_attention(view: RecordView) -> Iterator[Finding]:
         scores: dict[str, float | str] = {"score std": std, "keys": attention.keys}
         if peaked >= COLLAPSED and std >= COLLAPSED_SCORE_STD:
             evidence, advice = {"least peaked head": peaked, **scores}, view.after_training_advice
-            yield COLLAPSED_ATTENTION.found_in(
-                module, evidence, heads=heads, after_training=advice
-            )
+            yield COLLAPSED_ATTENTION.found_in(module, evidence, heads=heads, after_training=advice)
         elif flat >= 1 - UNIFORM:
             severity, outlook = "warning", "No weight gets a useful gradient."
             inside = [p for m, p in view.matrices if is_inside(m.name, module.name)]
@@ -63,6 +61,4 @@ def check_attention(view: RecordView) -> Iterator[Finding]:
                 severity = "note"
                 outlook = "A zero-initialized weight gets a gradient here, so this ends with the first step."
             evidence = {"1 - entropy": 1 - flat, **scores}
-            yield UNIFORM_ATTENTION.found_in(
-                module, evidence, severity, heads=heads, outlook=outlook
-            )
+            yield UNIFORM_ATTENTION.found_in(module, evidence, severity, heads=heads, outlook=outlook)

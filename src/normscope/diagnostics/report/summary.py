@@ -11,6 +11,9 @@ from normscope.diagnostics.report.module_tree import unused_modules
 from normscope.diagnostics.report.signal_path import innermost
 from normscope.render.formatting import format_count, format_number, join_words, one_line, pluralize
 
+MIN_LOSSES = 3
+"""Fewer values of the loss are no curve."""
+
 
 def verdict(record: XrayRecord, findings: Sequence[Finding]) -> str:
     """Summarize the findings in a sentence.

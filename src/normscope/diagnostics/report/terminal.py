@@ -28,7 +28,6 @@ MAX_WIDTH = 120
 MAX_POINTS = 40
 MAX_RANKS = 16
 MAX_SPARKS = 40
-MIN_LOSSES = 3
 _COLORS = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 _FORWARD, _BACKWARD = "blue", "magenta"
 
@@ -99,12 +98,6 @@ def render_rich(
     return text_columns.join_sections([_head(record, findings, width), *body, _foot(record, width)])
 
 
-def findings_text(record: XrayRecord, findings: Sequence[Finding], *, width: int = 80) -> str:
-    """The top of `render_text`: the verdict and the findings, without the signal and the modules."""
-    sections = [_head(record, findings, width), _findings(record, findings, width, UNICODE)]
-    return text_columns.join_sections(sections).plain.rstrip("\n")
-
-
 def _head(record: XrayRecord, findings: Sequence[Finding], width: int) -> Iterator[Text]:
     yield from styled(f"X-ray of {record.model}", "bold", width)
     yield from styled(summary.describe_passes(record), "dim", width)
@@ -147,11 +140,11 @@ def _paragraph(name: str, words: str, width: int) -> Iterator[Text]:
 
 def _loss(record: XrayRecord, _: Sequence[Finding], width: int, glyphs: Glyphs) -> Iterator[Text]:
     curve = record.loss_curve
-    if len(curve) < MIN_LOSSES:
+    if len(curve) < summary.MIN_LOSSES:
         return
     drawn = sparkline(curve, MAX_SPARKS)[0] if glyphs is UNICODE else ""
     first, last = (format_number(value) for value in (curve[0], curve[-1]))
-    yield Text.assemble(("Loss ", "bold"), (drawn, _FORWARD), f" {first} to {last} over {len(curve):,} backward passes")
+    yield Text.assemble(("Loss ", "bold"), (drawn, _FORWARD), f" {first} to {last} over {len(curve):,} values")
 
 
 def _ranks(record: XrayRecord, _: Sequence[Finding], width: int, glyphs: Glyphs) -> Iterator[Text]:
