@@ -1,4 +1,8 @@
-"""X-ray the first steps of a Lightning `Trainer`, of `lightning` or `pytorch_lightning`."""
+"""X-ray the first steps of a Lightning `Trainer`, of `lightning` or `pytorch_lightning`.
+
+>>> from normscope.integrations.lightning import XrayCallback  # doctest: +SKIP
+>>> Trainer(callbacks=[XrayCallback(steps=20)]).fit(module)  # doctest: +SKIP
+"""
 
 import importlib
 import sys
@@ -9,20 +13,8 @@ from normscope.diagnostics.probe import Xray
 from normscope.integrations.first_steps import FirstSteps
 
 
-def _callback_class() -> Any:
-    """The class of the library that is in use: both names of Lightning may be installed."""
-    names = ["lightning.pytorch", "pytorch_lightning"]
-    names.sort(key=lambda name: name not in sys.modules)
-    try:
-        return importlib.import_module(names[0]).Callback
-    except ModuleNotFoundError:
-        return importlib.import_module(names[1]).Callback
-
-
-class XrayCallback(_callback_class()):  # type: ignore[misc]
+class _XrayCallback:
     """X-ray the first steps of a `Trainer`, and print what is wrong.
-
-    >>> callback = XrayCallback(steps=20)  # Trainer(callbacks=[callback]).fit(module)
 
     `callback.xray` has the record afterwards, as after `with normscope.xray(model)`.
 
@@ -42,10 +34,10 @@ class XrayCallback(_callback_class()):  # type: ignore[misc]
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         label = f"{type(pl_module).__name__}.fit"
-        self._first.begin(pl_module, self._step(trainer), trainer.optimizers, trainer.train_dataloader, label)
+        self._first.begin(pl_module, _steps(trainer), trainer.optimizers, trainer.train_dataloader, label)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, *args: Any, **kwargs: Any) -> None:
-        if self._first.is_over(self._step(trainer)):
+        if self._first.is_over(_steps(trainer)):
             self._first.end(show=trainer.is_global_zero)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
@@ -54,6 +46,24 @@ class XrayCallback(_callback_class()):  # type: ignore[misc]
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         self._first.end(show=trainer.is_global_zero, error=exception)
 
-    def _step(self, trainer: Any) -> int:
-        """Steps so far: `global_step` counts those of each optimizer."""
-        return int(trainer.global_step) // max(1, len(trainer.optimizers))
+
+def _steps(trainer: Any) -> int:
+    """Steps so far: `global_step` counts those of each optimizer."""
+    return int(trainer.global_step) // max(1, len(trainer.optimizers))
+
+
+def _callback_class() -> Any:
+    """The class of the library that is in use: both names of Lightning may be installed."""
+    names = ["lightning.pytorch", "pytorch_lightning"]
+    names.sort(key=lambda name: name not in sys.modules)
+    try:
+        return importlib.import_module(names[0]).Callback
+    except ModuleNotFoundError:
+        return importlib.import_module(names[1]).Callback
+
+
+def __getattr__(name: str) -> Any:
+    if name != "XrayCallback":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = type(name, (_XrayCallback, _callback_class()), {"__doc__": _XrayCallback.__doc__, "__module__": __name__})
+    return globals().setdefault(name, value)
