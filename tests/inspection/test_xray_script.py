@@ -84,6 +84,27 @@ while True:
     assert len(record_of(xrayed(tmp_path, code)).steps) == 3
 
 
+def test_training_in_a_thread_ends_silently(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = f"""{HEAD}
+import threading
+
+def train():
+    for i in range(100):
+        step(net, adam)
+
+net = model()
+adam = torch.optim.Adam(net.parameters())
+thread = threading.Thread(target=train)
+thread.start()
+thread.join()
+print("joined")
+"""
+    record = record_of(xrayed(tmp_path, code))
+    assert (len(record.steps), record["1"].calls) == (3, 3)
+    out, errors = capsys.readouterr()
+    assert (out, errors) == ("joined\n", "")
+
+
 def test_it_runs_as_python_runs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "beside.py").write_text("WIDTH = 8")
     (tmp_path / "data").mkdir()
