@@ -2,8 +2,8 @@
 
 PYTHONPATH=src:. python benchmarks/xray_peers.py [FAMILY|KIND|NAME ...]
 
-The loops are the tuning half of the corpus in tests/diagnostics/corpus, on which the x-ray's thresholds were chosen: its
-own column says nothing about faults that it has never seen. A tool that isn't installed is left out:
+The loops are the tuning half of the corpus in tests/diagnostics/corpus. The x-ray's thresholds were chosen on them, so
+they don't show how it does on faults that it has never seen. A tool that isn't installed is left out:
 
     pip install torchmortem torchdiag torchlens
 
