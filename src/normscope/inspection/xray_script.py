@@ -33,8 +33,8 @@ _MAX_BACKWARD = 16
 """Backward passes, and passes without any, per step that was asked for: the gradients may accumulate, or never step."""
 
 
-class ScriptEnd(SystemExit):
-    """Ends a script after its last step: `except Exception` does not catch it, and a thread ends silently."""
+class ScriptEnd(BaseException):
+    """Ends a script after its last step. No `Exception`, so that `except Exception` does not catch it."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class _ScriptWatch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        is_failure = error is not None and not isinstance(error, SystemExit)
+        is_failure = error is not None and not isinstance(error, ScriptEnd | SystemExit)
         self._close(error if is_failure else None)
         self._stack.close()
 
@@ -173,7 +173,8 @@ class _ScriptWatch:
             self._passes += 1
             if self._is_done:
                 self._close(None)
-                raise ScriptEnd
+                # A thread ends silently with SystemExit.
+                raise ScriptEnd if threading.current_thread() is threading.main_thread() else SystemExit
 
     def _begin(self, model: nn.Module) -> None:
         own = {id(parameter) for parameter in model.parameters()}
