@@ -84,6 +84,7 @@ while True:
     assert len(record_of(xrayed(tmp_path, code)).steps) == 3
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # without pytest it is silent
 def test_training_in_a_thread(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = f"""{HEAD}
 import threading
