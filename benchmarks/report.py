@@ -108,8 +108,8 @@ def sections(given: Arguments) -> list[Section]:
         ),
         Section(
             "X-ray",
-            "`benchmarks/xray_overhead.py`. A training step under the x-ray, and after it has ended, against a "
-            "plain step; interleaved.",
+            "`benchmarks/xray_overhead.py`. The CPU time of a training step under the x-ray, which measures all of "
+            "the first 20 steps and then every seventh, and of a step after it has ended, against a plain step.",
             xray_overhead.table,
         ),
         Section(

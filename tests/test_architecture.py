@@ -28,6 +28,7 @@ LEVELS = {
     "fusing": 5,
     "models": 5,
     "drawing": 6,
+    "integrations": 6,
     "learning": 6,
     "data": 6,
     "generate": 7,

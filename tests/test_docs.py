@@ -56,6 +56,19 @@ def make():
     return net, torch.randn(5, 3, 4), lambda output: F.cross_entropy(output, torch.zeros(5, dtype=torch.long))
 """
 
+SCRIPT = """
+import sys
+import torch
+from torch import nn
+
+net = nn.Linear(12, 4)
+sgd = torch.optim.SGD(net.parameters(), lr=float(sys.argv[2]))
+for _ in range(30):
+    sgd.zero_grad()
+    nn.functional.cross_entropy(net(torch.randn(5, 12)), torch.zeros(5, dtype=torch.long)).backward()
+    sgd.step()
+"""
+
 
 def ids(path: Path) -> str:
     return path.name
@@ -101,6 +114,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     text = write_text(folder, "my.txt")
     text.write_text(text.read_text() + "Dear")  # a prompt of the pages
     (folder / "mine.py").write_text(FUNCTION)
+    (folder / "train.py").write_text(SCRIPT)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         assert main(["train", "my.txt", "--out", "runs/my", *SMALL, "4"]) == 0

@@ -50,6 +50,7 @@ from normscope.inspection.draw import draw_target as draw_target
 from normscope.inspection.logit_lens import logit_lens as logit_lens
 from normscope.inspection.xray import xray_target as xray_target
 from normscope.inspection.xray_config import XrayConfig as XrayConfig
+from normscope.inspection.xray_script import xray_script as xray_script
 from normscope.lab.commands import list_claims as list_claims
 from normscope.lab.commands import run_lab as run_lab
 from normscope.lab.commands import write_lab_report as write_lab_report

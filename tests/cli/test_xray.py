@@ -96,7 +96,7 @@ def files(folder: Path) -> dict[str, str]:
 
 def test_a_run_is_only_read(trained_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = files(trained_run)
-    out = seen([str(trained_run), "--batches", "2", "--step"], capsys)
+    out = seen([str(trained_run), "--batches", "2", "--step", "--tree"], capsys)
     assert "X-ray of GPT" in out
     assert "2 batches, 2 backward passes" in out.replace("\n", " ")
     assert "blocks.0 + attention" in out
@@ -339,3 +339,63 @@ def test_an_xray_of_a_run_knows_how_many_steps_it_has_behind_it(
     entered(["train", str(text), *SMALL, "3"], capsys)
     entered(["xray", "runs/milk", "--json", "look.json"], capsys)
     assert load_record(tmp_path / "look.json").steps_before == 3
+
+
+SCRIPT = """
+import sys
+import torch
+from torch import nn
+
+net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+sgd = torch.optim.SGD(net.parameters(), lr=0.1)
+for i in range(100):
+    print("step", i, sys.argv[1:])
+    if i == 30:
+        raise ValueError("bad batch")
+    sgd.zero_grad()
+    nn.functional.cross_entropy(net(torch.randn(16, 4)), torch.arange(16) % 3).backward()
+    sgd.step()
+"""
+
+
+def test_a_training_script(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (in_folder / "train.py").write_text(SCRIPT)
+    command = ["--steps", "4", "--json", "a.json", "--script", "train.py", "--steps", "7", "--html"]
+    out = seen(command, capsys)
+    assert out.startswith("step 0 ['--steps', '7', '--html']\n")
+    assert out.index("step 4") < out.index("X-ray of Sequential\ntrain.py: 4 batches, 4 backward passes")
+    assert "Modules" not in out
+    assert load_record(in_folder / "a.json").batches == 4
+    assert "Modules" in seen(["--tree", "--script=train.py"], capsys)
+
+
+def test_the_error_of_a_script_follows_its_findings(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (in_folder / "train.py").write_text(SCRIPT)
+    code, out, errors = entered(["xray", "--steps", "50", "--script", "train.py"], capsys)
+    assert code == 1
+    assert "30 steps of SGD" in out
+    assert errors.startswith('Traceback (most recent call last):\n  File "train.py", line 11')
+    assert errors.endswith("ValueError: bad batch\n")
+    (in_folder / "exits.py").write_text(SCRIPT.replace("raise ValueError", "sys.exit"))
+    code, _, errors = entered(["xray", "--steps", "50", "--script", "exits.py"], capsys)
+    assert (code, errors) == (1, "exits.py ended with exit code bad batch\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("", "required: TARGET"),
+        ("gpt2 --steps 3", "--steps has no effect without --script"),
+        ("gpt2 --script train.py", "two targets"),
+        ("--depth 3 --script train.py", "--depth has no effect on a script"),
+        ("--batches 3 --script train.py", "--batches has no effect on a script"),
+        ("--script", "--script"),
+        ("--script none.py", "none.py does not exist"),
+        ("--steps 0 --script train.py", "--steps 0 must be a positive integer"),
+    ],
+)
+def test_what_is_wrong_with_a_script_is_said(
+    in_folder: Path, line: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (in_folder / "train.py").write_text(SCRIPT)
+    assert words in refused(["xray", *line.split()], capsys)

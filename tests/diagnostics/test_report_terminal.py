@@ -13,9 +13,10 @@ from torch import nn
 
 from normscope.diagnostics.diff.diff import compare
 from normscope.diagnostics.findings import SEVERITIES, Finding, find
-from normscope.diagnostics.probe import xray
+from normscope.diagnostics.probe import Xray, xray
 from normscope.diagnostics.record import ModuleRecord, XrayRecord
 from normscope.diagnostics.report.diff import render_diff
+from normscope.diagnostics.report.page import xray_page
 from normscope.diagnostics.report.terminal import render_rich, render_text
 from normscope.inspection.xray import XrayResult
 from tests.diagnostics.made_records import findings, names, plain, seen, signal, strange_records, transformer
@@ -110,7 +111,8 @@ def test_printing_an_xray_gives_the_findings_first_and_a_finding_one_paragraph()
         net(torch.randn(64, 8)).square().mean().backward()
     assert repr(x) == "<Xray of Sequential>"
     shown = render_text(x.record, x.findings)
-    assert shown.startswith(str(x))
+    assert str(x) == render_text(x.record, x.findings, tree=False).rstrip()
+    assert shown.startswith(str(x).partition("\n\n")[0])
     assert "fix  " in str(x)
     assert "Modules" in shown[len(str(x)) :]
     result = XrayResult((x.record,), x.findings)
@@ -174,3 +176,39 @@ def test_nothing_and_next_to_nothing() -> None:
         "Linear", (ModuleRecord("", "Linear", order=0, output_shapes=((2, 3),), output=signal(1.0)),), 1, 0
     )
     assert "No problems found (checked forward only" in render_text(alone, [])
+
+
+def trained_briefly(batches: int) -> Xray:
+    torch.manual_seed(0)
+    model = nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    with Xray(model) as x:
+        for _ in range(batches):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(torch.eye(4)), torch.tensor([0, 1, 2, 0])).backward()
+            optimizer.step()
+    return x
+
+
+def test_the_loss_is_a_curve() -> None:
+    record = trained_briefly(6).record
+    line = next(line for line in render_text(record, []).splitlines() if line.startswith("Loss"))
+    first, last = (f"{record.losses[i].value:.3g}" for i in (0, -1))
+    assert line.startswith("Loss █")
+    assert line.endswith(f"▁ {first} to {last} over 6 values")
+    assert f"Loss  {first} to" in render_text(record, [], encoding="ascii")
+    assert "Loss in the order of the batches" in xray_page(record, [])
+    few = trained_briefly(2).record
+    assert not any(line.startswith("Loss") for line in render_text(few, []).splitlines())
+    assert "Loss in the order of the batches" not in xray_page(few, [])
+
+
+def test_modules_are_shown_on_request(capsys: pytest.CaptureFixture[str]) -> None:
+    x = trained_briefly(3)
+    x.show(tree=False)
+    brief = capsys.readouterr().out
+    assert brief == f"{x}\n"
+    x.show()
+    assert "Modules" in capsys.readouterr().out
+    assert "Modules" not in brief
+    assert "15 parameters" in brief

@@ -1,11 +1,11 @@
 """`with xray(model) as x:` records what happens to the model inside the block."""
 
 import sys
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import nn
@@ -19,6 +19,7 @@ from normscope.diagnostics.collect.products import UnregisteredParameters
 from normscope.diagnostics.collect.session import XraySession
 from normscope.diagnostics.collect.wrappers import ParallelWrapper, compiled_classes
 from normscope.diagnostics.findings import Finding, find
+from normscope.diagnostics.hints import read_hints
 from normscope.diagnostics.ranks.observer import RankActivity, RankObserver
 from normscope.diagnostics.record import LossRecord, ModuleRecord, XrayRecord
 from normscope.diagnostics.record_json import save_record
@@ -53,6 +54,8 @@ class Xray:
             a fraction of the time.
         compare_ranks: under torch.distributed, compare this rank with the others that take an x-ray at the same time.
             If no other does, the end of the block waits for a second.
+        optimizer, loss, loader: hints, which are never required: the optimizers that should train the model, the loss
+            module or function, and what yields the batches of an epoch. Findings can then say more.
     """
 
     def __init__(
@@ -62,6 +65,9 @@ class Xray:
         label: str = "",
         submodules: bool | Collection[str] = True,
         compare_ranks: bool = True,
+        optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None = None,
+        loss: Callable[..., Any] | None = None,
+        loader: Iterable[Any] | None = None,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise ConfigError(
@@ -76,7 +82,8 @@ class Xray:
         self._observer = XrayObserver(inner, session, self._unregistered)
         self._tracer = Tracer(inner, self._observer)
         self._parameters = ParameterTracker(inner, session, self._unregistered, self._wrapper)
-        self._watchers = Watchers(Watched(inner, self._tracer.names, session, self._parameters))
+        hints = read_hints(optimizer, loss, loader)
+        self._watchers = Watchers(Watched(inner, self._tracer.names, session, self._parameters, hints))
         self._ranks = RankObserver(session, self._parameters, self._wrapper) if compare_ranks else None
         self._stack: ExitStack | None = None
         self._record: XrayRecord | None = None
@@ -150,22 +157,22 @@ class Xray:
         return f"<Xray of {type(self._tracer.model).__name__}{'' if self._record else ', not finished'}>"
 
     def __str__(self) -> str:
-        """The findings, as `normscope xray` prints them first; `show` prints the modules too."""
+        """The findings and a summary, as `normscope xray` prints them; `show` prints the modules too."""
         if self._record is None:
             return repr(self)
-        from normscope.diagnostics.report.terminal import findings_text
+        from normscope.diagnostics.report.terminal import render_text
 
-        return findings_text(self.record, self.findings)
+        return render_text(self.record, self.findings, tree=False).rstrip("\n")
 
     def _repr_html_(self) -> str | None:
         """The report page, for notebooks; None, and so the plain repr, before the block has ended."""
         return None if self._record is None else self._record._repr_html_()
 
-    def show(self) -> None:
-        """Print the findings and the tree of modules."""
+    def show(self, *, tree: bool = True) -> None:
+        """Print the findings, and with `tree` the signal by depth and every module."""
         from normscope.diagnostics.report.terminal import print_record
 
-        print_record(self.record, self.findings)
+        print_record(self.record, self.findings, tree=tree)
 
     def save(self, path: str | Path) -> None:
         """Save the record as .json, or a report page as .html, by the suffix of the path."""
@@ -184,6 +191,8 @@ class Xray:
         session, batches = self._session, self._observer.batches
         if batches and not session.batches and isinstance(self._submodules, bool):
             session.notice("only submodules were called: the one with the fewest calls sets the number of batches")
+        if session.sampling.notice:
+            session.notice(session.sampling.notice)
         by_name = {name: module for module, name in self._tracer.names.items()}
         finished = []
         for name, accumulator in list(session.accumulators.items()):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from normscope.diagnostics.stats.attention_use import AttentionUse, MixedAxes
 from normscope.diagnostics.stats.dependence import DependenceRecord
 from normscope.diagnostics.stats.graph import GraphStats
+from normscope.diagnostics.stats.hints import HintStats
 from normscope.diagnostics.stats.inputs import InputsRecord
 from normscope.diagnostics.stats.loop import BootstrapRecord, CopyRecord, EvalDropout, LoopRecord, PassesRecord
 from normscope.diagnostics.stats.losses import LossFunctionStats, ObjectiveStats
@@ -278,6 +279,7 @@ class XrayRecord:
         attention_use: how attention was scaled and masked; mixed_axes: views that exchange axes.
         structure: how modules were put together.
         inputs: the batches.
+        hints: what the user said about the training loop; None if nothing.
         version: format version.
     """
 
@@ -313,6 +315,7 @@ class XrayRecord:
     mixed_axes: tuple[MixedAxes, ...] = ()
     structure: StructureRecord = _NO_STRUCTURE
     inputs: InputsRecord = _NO_INPUTS
+    hints: HintStats | None = None
     version: int = field(default=VERSION)
 
     def __getitem__(self, name: str) -> ModuleRecord:

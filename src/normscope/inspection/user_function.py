@@ -35,7 +35,7 @@ def call_function(target: str) -> tuple[nn.Module, Any, Callable[[Any], Tensor] 
     """Call the function; return model, batch and loss function (None if it returns none)."""
     place, _, name = target.rpartition(":")
     is_file = place.endswith(".py")
-    with _modules_beside(Path(place)) if is_file else nullcontext():
+    with modules_beside(Path(place)) if is_file else nullcontext():
         with user_code_errors(f"importing {place}"):
             module = _import_file(place) if is_file else _import_module(place)
         function = getattr(module, name, None)
@@ -103,14 +103,15 @@ def _import_module(name: str) -> ModuleType:
 
 
 @contextmanager
-def _modules_beside(path: Path) -> Iterator[None]:
+def modules_beside(path: Path) -> Iterator[None]:
     """Let a file import modules beside it, then unload them: another file may have modules with the same names."""
     folder, before = path.resolve().parent, dict(sys.modules)
     sys.path.insert(0, str(folder))
     try:
         yield
     finally:
-        sys.path.remove(str(folder))
+        if str(folder) in sys.path:
+            sys.path.remove(str(folder))
         for name, module in list(sys.modules.items()):
             file = getattr(module, "__file__", None)
             if before.get(name) is not module and file and Path(file).is_relative_to(folder):

@@ -18,7 +18,7 @@ from normscope.diagnostics.probe import Xray
 from normscope.diagnostics.record import XrayRecord
 from normscope.diagnostics.record_json import load_record
 from normscope.diagnostics.report.page import xray_page
-from normscope.diagnostics.report.terminal import findings_text
+from normscope.diagnostics.report.terminal import render_text
 from normscope.errors import ConfigError, FileError, NormscopeError
 from normscope.inspection import xray_targets
 from normscope.inspection.arguments import preserve_rng
@@ -42,8 +42,8 @@ class XrayResult:
     findings: Sequence[Finding]
 
     def __str__(self) -> str:
-        """The findings, as `normscope xray` prints them first."""
-        return findings_text(self.record, self.findings)
+        """The findings and a summary, as `normscope xray` prints them."""
+        return render_text(self.record, self.findings, tree=False).rstrip("\n")
 
     @property
     def record(self) -> XrayRecord:

@@ -18,6 +18,8 @@ from normscope.ops.threads import thread_pool_for
 
 _BLOCKS = 16  # fixed, so that the order of summation does not depend on the number of threads
 _SMALLEST = 1 << 14  # values per block
+_MIN_PARALLEL = 1 << 18
+"""Fewer values than this take one thread less time than it takes others, which the next operation wakes again."""
 _PART = 1 << 22
 
 
@@ -115,7 +117,15 @@ def moments_fused(x: Tensor) -> Moments:
     blocks = min(_BLOCKS, -(-count // _SMALLEST))
     found: Any = np.zeros((blocks, 9))
     found[:, 5], found[:, 6] = math.inf, -math.inf
-    run_kernel("moments", "measure", thread_pool_for(count), numbers.data_ptr(), count, blocks, found.ctypes.data)
+    run_kernel(
+        "moments",
+        "measure",
+        thread_pool_for(count, None if count >= _MIN_PARALLEL else 1),
+        numbers.data_ptr(),
+        count,
+        blocks,
+        found.ctypes.data,
+    )
     n, mean, second, third, fourth, minimum, maximum, zeros, non_finite = found[0].tolist()
     return Moments(int(n), mean, second, third, fourth, minimum, maximum, int(zeros), int(non_finite))
 

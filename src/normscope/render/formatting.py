@@ -108,6 +108,15 @@ def pluralize(number: int, thing: str) -> str:
     return f"{number:,} {thing}{ending}"
 
 
+def all_of(number: int, thing: str) -> str:
+    """Name all of some things, which may be one.
+
+    >>> all_of(4, "head"), all_of(1, "head")
+    ('all 4 heads', 'the only head')
+    """
+    return f"the only {thing}" if number == 1 else f"all {pluralize(number, thing)}"
+
+
 def format_fixed(number: float) -> str:
     """Format a number with a fixed number of decimals, for columns.
 

@@ -52,13 +52,14 @@ class FunctionObserver(TraceObserver):
 
     def is_recording(self, frames: Sequence[CallFrame]) -> bool:
         is_recomputing = bool(frames) and frames[-1].skipped
-        return not (self._session.is_paused or is_recomputing or in_backward())
+        return not (self._session.in_step or self._session.is_paused or is_recomputing or in_backward())
 
     def call_function(self, call: FunctionCall) -> Any:
         session, name, frames = self._session, call.name, call.frames
         where = f"`{name}()`"
         inputs = session.guarded(where, self._lineage_inputs, call) if frames else None
-        join = session.guarded(where, self._find_join, call.args) if frames and name == "add" else None
+        is_addition = frames and name == "add" and frames[-1].measured
+        join = session.guarded(where, self._find_join, call.args) if is_addition else None
         is_scaling = frames and (name in _SCALINGS or name in DROPOUTS)
         scaled_from = session.guarded(where, self._find_scaled, call) if is_scaling else None
         try:
@@ -239,15 +240,16 @@ class FunctionObserver(TraceObserver):
         accumulator = self._accumulator_of(frame, name)
         given = next((x for x in args if isinstance(x, Tensor)), result)
         before = session.registry.of(given)
-        if given is not result:
+        if frame.measured and given is not result:
             accumulator.add_input(session.registry.moments(given))
         axis = before.channels if given.dim() == result.dim() else -1
         known = session.registry.renew(result)
         known.producers, known.channels = [accumulator.name], axis
-        measure_activation(accumulator, name, result, session.registry.moments(result), axis, before.origin)
+        if frame.measured:
+            measure_activation(accumulator, name, result, session.registry.moments(result), axis, before.origin)
+            session.watch_gradient(result, accumulator)
         accumulator.training = frame.module.training
         accumulator.fed_by.update(dict.fromkeys(before.producers[:1]))
-        session.watch_gradient(result, accumulator)
         accumulator.calls += 1
         if not accumulator.output_shapes:
             accumulator.input_shapes = tuple(shape_of(x) for x in args if isinstance(x, Tensor))
@@ -256,13 +258,18 @@ class FunctionObserver(TraceObserver):
         accumulator.output_bytes += result.nbytes
 
     def _record_attention(self, frame: CallFrame, q: Tensor, k: Tensor, **masks: Any) -> None:
-        if is_measurable(q) and is_measurable(k):
+        if frame.measured and is_measurable(q) and is_measurable(k):
             frame.accumulator.attention.add_queries(q, k, **masks)
 
     def _record_softmax(self, frame: CallFrame, args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor) -> None:
         scores = args[0] if args else kwargs.get("input")
         dim = args[1] if len(args) > 1 else kwargs.get("dim")
-        if not isinstance(scores, Tensor) or dim not in (-1, result.dim() - 1) or not is_measurable(result):
+        if (
+            not frame.measured
+            or not isinstance(scores, Tensor)
+            or dim not in (-1, result.dim() - 1)
+            or not is_measurable(result)
+        ):
             return
         if result.dim() == 4 or (result.dim() == 3 and is_attention(frame.module)):
             frame.accumulator.attention.add_softmax(scores, head_count(frame.module) or 1)

@@ -55,6 +55,7 @@ class XrayObserver(FunctionObserver):
         if not frame.skipped:
             kind = original_class(module).__name__
             session.guarded(f"the call of {kind}", self._count, frame, frames)
+            frame.measured = session.sampling.is_measuring or frame.accumulator.calls == 1
             session.guarded(f"the inputs of {kind}", self._take_inputs, frame, args, kwargs, not frames)
             if self.watchers is not None:
                 self.watchers.enter_module(frame, args, kwargs, frames)
@@ -62,6 +63,9 @@ class XrayObserver(FunctionObserver):
 
     def _count(self, frame: CallFrame, frames: Sequence[CallFrame]) -> None:
         session, accumulator, module = self._session, frame.accumulator, frame.module
+        session.in_step = session.in_step and bool(frames)  # a step that ended with an error
+        if not frames:
+            session.sampling.begin_pass()
         if module is self._model and not any(outer.module is module for outer in frames):
             session.batches += 1
         elif not frames:
@@ -99,6 +103,8 @@ class XrayObserver(FunctionObserver):
             entry = session.registry.of(tensor)
             entry.consumers.append(accumulator.name)
             accumulator.fed_by.update(dict.fromkeys(entry.producers[:1]))
+            if not frame.measured:
+                continue
             moments.append(session.registry.moments(tensor))
             if moments[-1].non_finite:
                 is_mask = is_only_masked(tensor)
@@ -107,6 +113,7 @@ class XrayObserver(FunctionObserver):
                 accumulator.received_non_finite = accumulator.received_non_finite or not is_mask
         if measurable:
             self._take_main_input(frame, measurable[0])
+        if moments:
             accumulator.add_input(moments[0])
 
     def _take_main_input(self, frame: CallFrame, x: Tensor) -> None:
@@ -115,6 +122,8 @@ class XrayObserver(FunctionObserver):
         frame.channels, frame.input_origin = entry.channels, entry.origin
         frame.input_lineage = session.lineage.id_of(x)
         axis = _channels_axis(module, x)
+        if not frame.measured:
+            return
         if is_norm(module, accumulator.name):
             frame.after_join = None if entry.join is None else (entry.join, accumulator.name)
             if x.numel():
@@ -160,9 +169,11 @@ class XrayObserver(FunctionObserver):
                 entry.producers.append(accumulator.name)
             if frame.after_join is not None:  # if this is the stream of the next addition, the norm is a post-norm
                 entry.normalized_join = frame.after_join
+            accumulator.output_bytes += tensor.nbytes
+            if not frame.measured:
+                continue
             moments = session.registry.moments(tensor)
             non_finite += [tensor] if moments.non_finite else []
-            accumulator.output_bytes += tensor.nbytes
             if tensor is main:
                 activation = activation_name(module)
                 if activation is not None and tensor.dim():

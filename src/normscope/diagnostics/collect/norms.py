@@ -13,7 +13,9 @@ from normscope.tracing.module_kinds import weight_of
 from normscope.tracing.norm_reduction import NormReduction, probe_reduction
 
 _EPS_NAMES = ("eps", "variance_epsilon", "epsilon", "norm_eps", "layer_norm_eps")
-_MAX_ROWS = 4096
+_MAX_VALUES = 1 << 15
+"""Values of the rows whose variance is measured, for their median. Torch computes so many on one thread."""
+_MIN_ROWS = 128
 _MAX_CALLS = 256
 """Calls whose variances are kept, to take the median."""
 
@@ -109,7 +111,9 @@ def _reduction_size(reduction: NormReduction | None, module: nn.Module, x: Tenso
 def _median_variance(x: Tensor, axes: tuple[int, ...], is_centered: bool) -> float:
     wide = x.float()
     if axes == (x.dim() - 1,):
-        wide = wide.reshape(-1, x.shape[-1])[:_MAX_ROWS]
+        rows = wide.reshape(-1, x.shape[-1])
+        most = max(_MIN_ROWS, _MAX_VALUES // max(1, x.shape[-1]))
+        wide = rows[:: -(-len(rows) // most)] if len(rows) else rows
         axes = (1,)
     found = wide.var(dim=axes, correction=0) if is_centered else wide.square().mean(dim=axes)
     return float(found.median())
@@ -130,7 +134,8 @@ def _padding_fraction(x: Tensor, channels: int) -> float:
 def _add_batch_stats(accumulator: NormAccumulator, module: nn.Module, x: Tensor) -> None:
     channels = _channels(accumulator.reduction, x)
     axes = [axis for axis in range(x.dim()) if axis != channels]
-    sums = torch.stack([x.double().mean(axes), x.double().square().mean(axes)])
+    wide = x.double()
+    sums = torch.stack([wide.mean(axes), wide.square().mean(axes)])
     if accumulator.sums is None or accumulator.sums.shape == sums.shape:
         accumulator.sums = sums if accumulator.sums is None else accumulator.sums + sums
         accumulator.batches += 1

@@ -138,17 +138,24 @@ class ParameterTracker:
         is_shard = is_dtensor(tracked.parameter)
         if is_shard or self._wrapper.reduces(tracked.parameter):
             self._reduced.expect(tracked.parameter)
-        if is_shard:
+        measured = self._is_measured(tracked)
+        if is_shard and measured:
             tracked.add_gradient(gradient)
-        elif not self._wrapper.reduces(tracked.parameter):
-            tracked.add_gradient(gradient)
+        elif not is_shard and not self._wrapper.reduces(tracked.parameter):
+            if measured:
+                tracked.add_gradient(gradient)
             self.zero_grad.add(tracked.parameter, gradient)
 
     def _take_reduced(self, parameter: Tensor, gradient: Tensor) -> None:
         """Take a gradient after the reduction over the ranks; of a sharded parameter, this rank's part of it."""
         self.zero_grad.add(parameter, gradient)
-        if not is_dtensor(parameter):
-            self.tracked[id(parameter)].add_gradient(gradient)
+        tracked = self.tracked.get(id(parameter))
+        if tracked is not None and not is_dtensor(parameter) and self._is_measured(tracked):
+            tracked.add_gradient(gradient)
+
+    def _is_measured(self, tracked: TrackedParameter) -> bool:
+        """Whether a gradient is measured: in sampled steps, and the first one."""
+        return self._session.sampling.is_measuring or tracked.gradient is None
 
     def _flush_gradients(self) -> None:
         if self._session.guarded("the gradients", self._reduced.flush):
@@ -159,16 +166,21 @@ class ParameterTracker:
         for parameter in parameters_of(optimizer):
             tracked = self.tracked.get(id(parameter))
             if tracked is not None:
-                self._session.guarded("an optimizer step", tracked.begin_update)
+                tracked.in_optimizer = True
+                if self._session.sampling.is_measuring:
+                    self._session.guarded("an optimizer step", tracked.begin_update)
         self._session.guarded("an optimizer step", self.zero_grad.take_step, parameters_of(optimizer))
         for call in self.before_step:
             self._session.guarded("an optimizer step", call, optimizer)
+        self._session.in_step = len(args) < 2 and not kwargs  # a closure runs the model
 
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        self._session.in_step = False
         where = f"a step of {type(optimizer).__name__}"
         self._session.guarded(where, self._take_step, optimizer)
         for call in self.after_any_step:
             self._session.guarded(where, call, optimizer)
+        self._session.sampling.end_step(id(optimizer))
 
     def _take_step(self, optimizer: Optimizer) -> None:
         parameters = parameters_of(optimizer)
@@ -178,7 +190,8 @@ class ParameterTracker:
             trained = [w.parameter for w in self.tracked.values() if w.parameter.requires_grad]
             self.foreign_optimizer_steps += bool(trained) and _shapes(parameters) == _shapes(trained)
             return
-        if not isinstance(optimizer, torch.optim.LBFGS):  # one step of it is a line search of many
+        is_search = isinstance(optimizer, torch.optim.LBFGS)
+        if self._session.sampling.is_measuring and not is_search:  # one step of it is a line search of many
             for parameter in tracked:
                 self.tracked[id(parameter)].add_update()
         for call in self.after_step:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from normscope.diagnostics.collect.accumulators import ModuleAccumulator
 from normscope.diagnostics.collect.collectives import no_collectives
+from normscope.diagnostics.collect.sampling import Sampling
 from normscope.diagnostics.collect.tensors import JoinLocation, TensorRegistry, is_measurable
 from normscope.diagnostics.ranks.batches import BatchChecksums
 from normscope.tracing.tensor_table import TensorLineage
@@ -39,6 +40,8 @@ class CallFrame:
     input_lineage: int | None = None
     skipped: bool = False
     """Whether the call is a recomputation for a checkpoint, which is not counted."""
+    measured: bool = True
+    """Whether the tensors of the call are measured; see `Sampling`."""
 
 
 class XraySession:
@@ -52,6 +55,9 @@ class XraySession:
         self.batch_checksums: BatchChecksums | None = None
         self.notices: dict[str, None] = {}
         self.batches = 0
+        self.sampling = Sampling()
+        self.in_step = False
+        """Whether an optimizer steps, so that functions are those of its arithmetic."""
         self.skipped_steps = 0
         self.is_active = False
         self.has_dtensors = False

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import TypeGuard
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch._subclasses import FakeTensor
 from torch.nn.parameter import is_lazy
 
@@ -13,6 +13,7 @@ from normscope.tracing.sharded import is_dtensor
 from normscope.tracing.tensor_table import TensorTable
 
 _SAMPLES = 4  # along each axis
+_PLAIN = (Tensor, nn.Parameter)
 
 
 def is_measurable(value: object) -> TypeGuard[Tensor]:
@@ -20,17 +21,13 @@ def is_measurable(value: object) -> TypeGuard[Tensor]:
 
     Integers are not measured; meta and fake tensors have no values, and those of a DTensor are on other ranks.
     """
-    return (
-        isinstance(value, Tensor)
-        and value.is_floating_point()
-        and not value.is_nested
-        and value.layout == torch.strided
-        and not value.is_meta
-        and not is_lazy(value)
-        and not isinstance(value, FakeTensor)
-        and not is_dtensor(value)
-        and not torch._C._functorch.is_functorch_wrapped_tensor(value)
-    )
+    if not isinstance(value, Tensor) or not value.is_floating_point():
+        return False
+    if value.is_nested or value.layout != torch.strided or value.is_meta:
+        return False
+    if type(value) not in _PLAIN and (is_lazy(value) or isinstance(value, FakeTensor) or is_dtensor(value)):
+        return False
+    return not torch._C._functorch.is_functorch_wrapped_tensor(value)
 
 
 def is_readable(tensor: Tensor) -> bool:

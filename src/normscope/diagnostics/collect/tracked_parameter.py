@@ -58,8 +58,7 @@ class TrackedParameter:
         self.gradient = found if self.gradient is None else self.gradient.merge(found)
 
     def begin_update(self) -> None:
-        """A step of an optimizer that holds it begins."""
-        self.in_optimizer = True
+        """A step that is measured begins."""
         self.before = sample_values(local_part(self.parameter))
 
     def add_update(self, only_if_changed: bool = False) -> None:

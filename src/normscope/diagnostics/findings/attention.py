@@ -5,10 +5,11 @@ from collections.abc import Iterator
 
 from normscope.diagnostics.findings.finding import Finding, FindingKind, RecordView, check
 from normscope.diagnostics.module_names import is_inside
+from normscope.render.formatting import all_of
 
 COLLAPSED_ATTENTION = FindingKind("""
-attention-collapsed: attention has collapsed in all {heads} heads of {module}: {least peaked head:%} of queries attend
-to a single key
+attention-collapsed: attention has collapsed in {heads} of {module}: {least peaked head:%} of queries attend to a
+single key
 why: The scores before softmax have a standard deviation of {score std}. All other keys get weights that round to zero
 and receive no gradient, so attention cannot learn to look elsewhere.
 fix: {after_training}divide the scores by sqrt(head_dim) if that is missing, use a smaller initialization for the query
@@ -16,7 +17,7 @@ and key weights, or normalize queries and keys (QK-norm)
 """)
 
 UNIFORM_ATTENTION = FindingKind("""
-attention-uniform: all {heads} heads of {module} attend to every key equally
+attention-uniform: in {heads} of {module} every query attends to all keys equally
 why: The attention weights are equal to within rounding, so the output is the mean over all keys and does not depend on
 the tokens. {outlook}
 fix: check the query and key weights (if both are zero, neither gets a gradient; zero-initialize at most one), the scale
@@ -46,11 +47,12 @@ def check_attention(view: RecordView) -> Iterator[Finding]:
     for module, attention in view.attentions:
         if attention.keys < MIN_KEYS or not attention.entropy or not attention.peaked:
             continue
+        heads = all_of(attention.heads, "head")
         peaked, flat, std = min(attention.peaked), min(attention.entropy), attention.score_std or 0.0
         scores: dict[str, float | str] = {"score std": std, "keys": attention.keys}
         if peaked >= COLLAPSED and std >= COLLAPSED_SCORE_STD:
             evidence, advice = {"least peaked head": peaked, **scores}, view.after_training_advice
-            yield COLLAPSED_ATTENTION.found_in(module, evidence, heads=attention.heads, after_training=advice)
+            yield COLLAPSED_ATTENTION.found_in(module, evidence, heads=heads, after_training=advice)
         elif flat >= 1 - UNIFORM:
             severity, outlook = "warning", "No weight gets a useful gradient."
             inside = [p for m, p in view.matrices if is_inside(m.name, module.name)]
@@ -59,4 +61,4 @@ def check_attention(view: RecordView) -> Iterator[Finding]:
                 severity = "note"
                 outlook = "A zero-initialized weight gets a gradient here, so this ends with the first step."
             evidence = {"1 - entropy": 1 - flat, **scores}
-            yield UNIFORM_ATTENTION.found_in(module, evidence, severity, heads=attention.heads, outlook=outlook)
+            yield UNIFORM_ATTENTION.found_in(module, evidence, severity, heads=heads, outlook=outlook)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from normscope.diagnostics.findings.finding import Finding, FindingKind, RecordView, check, zero_weights_fix
 from normscope.diagnostics.module_names import is_inside, module_ref, outermost_outside, parent_name
 from normscope.diagnostics.record import ModuleRecord, ParameterRecord
+from normscope.render.formatting import all_of
 
 DETACHED = FindingKind("""
 no-gradient: {module} ran, but its {parameters} parameters got no gradient
@@ -21,7 +22,7 @@ fix: remove the module if it is not needed (some models have a flag, such as add
 purpose, use requires_grad_(False)
 """)
 ALL_GRADIENTS_ZERO = FindingKind("""
-zero-gradient: the gradients of all {parameters} parameters are exactly zero
+zero-gradient: the gradients of {which} are exactly zero
 why: The backward pass ran, but {reason}
 fix: {fix}
 """)
@@ -125,7 +126,8 @@ def _all_zero(view: RecordView) -> Finding:
     fix += "(torch.amp.GradScaler)"
     if view.matrices and all(module.has_zero_weights for module, _ in view.matrices):
         fix = zero_weights_fix("")
-    return ALL_GRADIENTS_ZERO.found_in("", {"parameters": len(view.gradients)}, severity, reason=reason, fix=fix)
+    evidence, which = {"parameters": len(view.gradients)}, all_of(len(view.gradients), "parameter")
+    return ALL_GRADIENTS_ZERO.found_in("", evidence, severity, which=which, reason=reason, fix=fix)
 
 
 def _expects_gradient(view: RecordView) -> bool:

@@ -15,6 +15,7 @@ from normscope.diagnostics.report.over_steps import draw_step_charts
 from normscope.diagnostics.report.signal_chart import draw_signal_chart
 from normscope.diagnostics.report.signal_path import rms_of
 from normscope.errors import ConfigError
+from normscope.render.chart import Chart, ChartLine, draw_chart
 from normscope.render.chart_axes import text
 from normscope.render.chart_panels import WIDTH, draw_panels, measured_line, panel, shared_x_scale
 from normscope.render.formatting import format_count, format_number, one_line
@@ -54,6 +55,7 @@ def xray_page(records: XrayRecord | Sequence[XrayRecord], findings: Sequence[Fin
         worst=next((severity for severity in SEVERITIES if any(f.severity == severity for f in findings)), "good"),
         mark=lambda severity: marks.get(severity, marks["note"]),
         anchor=lambda finding: f"f{numbers[id(finding)]}",
+        loss_chart=Markup(_loss_chart(record)),
         signal_chart=Markup(draw_signal_chart(record, findings)),
         steps=draw_step_charts(series),
         modules=ModuleTable(record, {finding.module for finding in findings if finding.module}),
@@ -122,6 +124,14 @@ def folded_names(node: ModuleNode) -> str:
         return ""
     words = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
     return f"{len(names):,} more with the same structure as {one_line(node.label)}: {words}"
+
+
+def _loss_chart(record: XrayRecord) -> str:
+    """The loss during the x-ray; "" if it is no curve."""
+    if len(record.loss_curve) < summary.MIN_LOSSES:
+        return ""
+    line = ChartLine("loss", list(enumerate(record.loss_curve, 1)), "d", dots=True)
+    return draw_chart(Chart("Loss in the order of the batches", "", "", [line], width=WIDTH, height=200))
 
 
 def _parameters(record: XrayRecord) -> dict[str, Any]:

@@ -11,9 +11,12 @@ from normscope.diagnostics.report.module_tree import unused_modules
 from normscope.diagnostics.report.signal_path import innermost
 from normscope.render.formatting import format_count, format_number, join_words, one_line, pluralize
 
+MIN_LOSSES = 3
+"""Fewer values of the loss are no curve."""
+
 
 def verdict(record: XrayRecord, findings: Sequence[Finding]) -> str:
-    """Summarize the findings in one or two sentences.
+    """Summarize the findings in a sentence.
 
     >>> verdict(XrayRecord("Net", (), batches=0, backward_passes=0), [])
     'The model did not run during the x-ray.'
@@ -25,9 +28,7 @@ def verdict(record: XrayRecord, findings: Sequence[Finding]) -> str:
         return f"No problems found (checked {checked})."
     counts = [(sum(f.severity == severity for f in findings), severity) for severity in SEVERITIES]
     words = [pluralize(number, severity) for number, severity in counts if number]
-    counted = join_words(words) if words else pluralize(len(findings), "finding")
-    first = one_line(min(findings, key=_severity).title).rstrip(".")
-    return f"{counted}{': ' if len(findings) == 1 else '. Most severe: '}{first}."
+    return f"{join_words(words) if words else pluralize(len(findings), 'finding')}."
 
 
 def group_by_kind(findings: Sequence[Finding]) -> list[list[Finding]]:
@@ -52,7 +53,7 @@ def key_facts(record: XrayRecord) -> list[tuple[str, str]]:
         ("parameters", format_count(record.parameter_count)),
         ("module" if len(record.modules) == 1 else "modules", f"{len(record.modules):,}"),
     ]
-    if root is not None and root.flops is not None:
+    if root is not None and root.order is not None and root.flops is not None:
         found.append(("FLOPs per forward pass", format_count(root.flops)))
     outputs = sum(module.output_bytes for module in innermost(record))
     if outputs:

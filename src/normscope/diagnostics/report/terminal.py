@@ -18,6 +18,7 @@ from normscope.diagnostics.stats.tensors import TensorStats
 from normscope.render import text_columns
 from normscope.render.console import SafeConsole
 from normscope.render.formatting import format_count, format_number, one_line
+from normscope.render.sparkline import sparkline
 from normscope.render.text_columns import UNICODE, Glyphs, LogBars, fit_left, fit_right, glyphs_for, styled, wrap
 
 MIN_WIDTH = 60
@@ -26,13 +27,15 @@ MIN_WIDTH = 60
 MAX_WIDTH = 120
 MAX_POINTS = 40
 MAX_RANKS = 16
+MAX_SPARKS = 40
 _COLORS = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 _FORWARD, _BACKWARD = "blue", "magenta"
 
 
-def print_record(record: XrayRecord, findings: Sequence[Finding]) -> None:
+def print_record(record: XrayRecord, findings: Sequence[Finding], *, tree: bool = True) -> None:
     """Print an x-ray, fitted to the width, colors and encoding of the terminal."""
-    print_text(render_rich(record, findings, width=terminal_width(), glyphs=glyphs_for(sys.stdout.encoding)))
+    width, glyphs = terminal_width(), glyphs_for(sys.stdout.encoding)
+    print_text(render_rich(record, findings, width=width, glyphs=glyphs, tree=tree))
 
 
 def terminal_width() -> int:
@@ -54,6 +57,7 @@ def render_text(
     width: int = 80,
     color: bool = False,
     encoding: str = "utf-8",
+    tree: bool = True,
 ) -> str:
     """Render an x-ray as text.
 
@@ -63,8 +67,9 @@ def render_text(
         width: line width in terminal cells.
         color: add ANSI color codes.
         encoding: encoding of the terminal; without box-drawing characters, ASCII is used.
+        tree: also show the signal by depth, and every module.
     """
-    drawn = render_rich(record, findings, width=width, glyphs=glyphs_for(encoding))
+    drawn = render_rich(record, findings, width=width, glyphs=glyphs_for(encoding), tree=tree)
     if color:
         file = StringIO()
         console = Console(file=file, force_terminal=True, color_system="standard", width=10_000, legacy_windows=False)
@@ -78,17 +83,19 @@ def render_text(
         return text.encode("ascii", "replace").decode()
 
 
-def render_rich(record: XrayRecord, findings: Sequence[Finding], *, width: int = 80, glyphs: Glyphs = UNICODE) -> Text:
+def render_rich(
+    record: XrayRecord,
+    findings: Sequence[Finding],
+    *,
+    width: int = 80,
+    glyphs: Glyphs = UNICODE,
+    tree: bool = True,
+) -> Text:
     """Render for a rich console, which decides on colors. No line is wider than `width`."""
     width = max(width, MIN_WIDTH)
-    body = [part(record, findings, width, glyphs) for part in (_findings, _ranks, _depth, _modules)]
+    parts = (_findings, _loss, _ranks, *((_depth, _modules) if tree else ()))
+    body = [part(record, findings, width, glyphs) for part in parts]
     return text_columns.join_sections([_head(record, findings, width), *body, _foot(record, width)])
-
-
-def findings_text(record: XrayRecord, findings: Sequence[Finding], *, width: int = 80) -> str:
-    """The top of `render_text`: the verdict and the findings, without the signal and the modules."""
-    sections = [_head(record, findings, width), _findings(record, findings, width, UNICODE)]
-    return text_columns.join_sections(sections).plain.rstrip("\n")
 
 
 def _head(record: XrayRecord, findings: Sequence[Finding], width: int) -> Iterator[Text]:
@@ -129,6 +136,15 @@ def _paragraph(name: str, words: str, width: int) -> Iterator[Text]:
         lines += [indent + line for line in wrap(own.strip(), width - 7 - len(indent))]
     for i, line in enumerate(lines):
         yield Text.assemble((f"  {name if i == 0 else '':<5}", "dim"), line)
+
+
+def _loss(record: XrayRecord, _: Sequence[Finding], width: int, glyphs: Glyphs) -> Iterator[Text]:
+    curve = record.loss_curve
+    if len(curve) < summary.MIN_LOSSES:
+        return
+    drawn = sparkline(curve, MAX_SPARKS)[0] if glyphs is UNICODE else ""
+    first, last = (format_number(value) for value in (curve[0], curve[-1]))
+    yield Text.assemble(("Loss ", "bold"), (drawn, _FORWARD), f" {first} to {last} over {len(curve):,} values")
 
 
 def _ranks(record: XrayRecord, _: Sequence[Finding], width: int, glyphs: Glyphs) -> Iterator[Text]:

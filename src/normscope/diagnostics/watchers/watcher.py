@@ -1,7 +1,7 @@
 """`Watcher`: a part of the x-ray that watches one side of training, such as the losses or the steps."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
@@ -9,6 +9,7 @@ from torch.optim.optimizer import Optimizer
 
 from normscope.diagnostics.collect.parameters import ParameterTracker
 from normscope.diagnostics.collect.session import CallFrame, XraySession
+from normscope.diagnostics.hints import Hints
 from normscope.tracing.tracer import FunctionCall
 
 
@@ -21,19 +22,22 @@ class Watched:
         names: its modules and their first names.
         session: the state of the x-ray.
         parameters: its parameters.
+        hints: what the user said about the training loop, often nothing.
     """
 
     model: nn.Module
     names: dict[nn.Module, str]
     session: XraySession
     parameters: ParameterTracker
+    hints: Hints = field(default_factory=Hints)
 
 
 class Watcher:
     """Watches one side of training. Override the events of interest, and `finish`.
 
     Events come from the thread that the x-ray was entered in, while it is active. An error in one becomes a notice.
-    Watchers leave no trace: they never change a tensor, a mode, or the state of a random number generator.
+    They come in every step, also in those of a long x-ray whose tensors are not measured (`session.sampling`), and not from
+    the arithmetic of an optimizer. Watchers leave no trace: they never change a tensor, a mode, or the state of a random number generator.
     """
 
     functions: ClassVar[Collection[str] | None] = ()

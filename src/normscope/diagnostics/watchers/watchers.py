@@ -13,6 +13,7 @@ from normscope.diagnostics.watchers.attention_use import AttentionUseWatcher
 from normscope.diagnostics.watchers.copies import CopyWatcher
 from normscope.diagnostics.watchers.dependence import DependenceWatcher
 from normscope.diagnostics.watchers.graph import GraphWatcher
+from normscope.diagnostics.watchers.hints import HintWatcher
 from normscope.diagnostics.watchers.inputs import InputsWatcher
 from normscope.diagnostics.watchers.losses import LossWatcher
 from normscope.diagnostics.watchers.modes import ModeWatcher
@@ -36,6 +37,7 @@ WATCHERS: tuple[type[Watcher], ...] = (
     AttentionUseWatcher,
     StructureWatcher,
     InputsWatcher,
+    HintWatcher,
 )
 
 

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from normscope.render.formatting import format_bytes, format_count, format_duration, format_fixed, printable
+from normscope.render.sparkline import sparkline
 from normscope.runs.events import (
     END_REASONS,
     FinishedEvent,
@@ -27,7 +28,6 @@ from normscope.runs.events import (
 from normscope.runtime.memory import current_memory, peak_memory
 from normscope.training.observers.log_lines import next_commands
 from normscope.training.observers.progress import Display, RunProgress, learning_rates
-from normscope.training.observers.sparkline import sparkline
 
 LABEL_WIDTH = 12  # columns of the row labels
 FRAME_WIDTH = 4  # columns of the frame and its padding

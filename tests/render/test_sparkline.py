@@ -5,7 +5,7 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from normscope.training.observers.sparkline import BLOCKS, sparkline
+from normscope.render.sparkline import BLOCKS, sparkline
 
 seeded = settings(derandomize=True, deadline=None)
 finite = st.floats(allow_nan=False, allow_infinity=False)
