@@ -80,7 +80,7 @@ def test_a_step_with_a_closure_has_gradients() -> None:
 
     with Xray(model) as x:
         for _ in range(4):
-            optimizer.step(closure)  # type: ignore[arg-type]
+            optimizer.step(closure)
     (seen,) = x.record.loop.optimizers
     assert (seen.steps, seen.without_gradient, seen.repeated, seen.unchanged) == (4, 0, 0, 0)
 

@@ -349,4 +349,8 @@ def momentum_lost_in_each_step() -> Setup:
         classify(model, images)(number)().backward()
         optimizer.step()
 
-    return model, lambda: [train(number) for number in range(STEPS)] and None
+    def run() -> None:
+        for number in range(STEPS):
+            train(number)
+
+    return model, run

@@ -25,12 +25,12 @@ many steps there are. The learning rate is {lr}.
 fix: keep the weights in float32 and use torch.autocast for the computation; or raise the learning rate
 """)
 MOMENTUM = FindingKind("""
-momentum-too-large: momentum {momentum} with a learning rate of {lr} is an effective learning rate of {effective lr}
+momentum-too-large: momentum {momentum:g} with a learning rate of {lr} is an effective learning rate of {effective lr}
 why: Momentum sums up the last 1 / (1 - momentum) gradients. {effect}
 fix: use momentum=0.9, or divide the learning rate by {divisor}
 """)
 BETAS = FindingKind("""
-betas-swapped: {optimizer} has betas=({beta1}, {beta2})
+betas-swapped: {optimizer} has betas=({beta1:g}, {beta2:g})
 why: The first is for the average of the gradients, the second for that of their squares, which needs the longer
 average. Swapped, each step follows the gradients of the last {memory} steps, divided by a size that changes at once.
 fix: betas=(0.9, 0.999)
