@@ -18,6 +18,9 @@ from normscope.tracing.module_trials import _copy_value
 from normscope.tracing.nested_tensors import tensors_in
 
 _SEED = 0
+_MAX_COPIED_BYTES = 1 << 28
+"""Only small models write to their parameters in forward; copies of large ones may not fit into the memory."""
+
 _OBJECT_DEPTH = 2
 _PLAIN = (bool, int, float, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
 _COPIED = (nn.Module, dict, list, tuple, set, types.FunctionType, types.BuiltinFunctionType, types.MethodType, type)
@@ -26,9 +29,10 @@ Visit = Callable[[str, nn.Module, list[Tensor], list[Tensor]], None]
 """Gets the name, inputs and outputs of a module after each of its calls."""
 
 
-def experimental_copy(model: nn.Module) -> nn.Module:
-    """Copy a model in eval mode, without hooks. It shares the parameters; everything else is a copy."""
-    memo: dict[int, Any] = {id(parameter): parameter for parameter in model.parameters()}
+def experimental_copy(model: nn.Module, *, share: bool = False) -> nn.Module:
+    """Copy a model in eval mode, without hooks. With `share`, and if it is large, it has the model's own parameters."""
+    share = share or sum(parameter.nbytes for parameter in model.parameters()) > _MAX_COPIED_BYTES
+    memo: dict[int, Any] = {id(p): p if share else _copy_parameter(p) for p in model.parameters()}
     for module in model.modules():
         for name, value in vars(module).items():
             if "_hooks" in name and isinstance(value, dict):
@@ -42,6 +46,10 @@ def experimental_copy(model: nn.Module) -> nn.Module:
         module.training = False
         module._compiled_call_impl = None
     return copied
+
+
+def _copy_parameter(parameter: nn.Parameter) -> nn.Parameter:
+    return nn.Parameter(parameter.detach().clone(), parameter.requires_grad)
 
 
 def _prepare(value: Any, memo: dict[int, Any], depth: int = 3) -> None:
@@ -101,15 +109,21 @@ def _undisturbed(devices: list[int]) -> Iterator[None]:
 
 @contextmanager
 def _refused(model: nn.Module) -> Iterator[None]:
-    """Raise if a module of the model runs, because a function in its copy still refers to it."""
+    """Raise if a module of the model runs, as functions in its copy may refer to it. Hooks of all modules are off."""
 
     def refuse(*_: Any) -> None:
         raise RuntimeError("the copy of a model calls the model")
 
     handles = [module.register_forward_pre_hook(refuse) for module in model.modules()]
+    module_hooks = [value for name, value in vars(nn.modules.module).items() if name.startswith("_global_")]
+    of_all_modules = [(hooks, hooks.copy()) for hooks in module_hooks if isinstance(hooks, dict)]
+    for hooks, _ in of_all_modules:
+        hooks.clear()
     try:
         yield
     finally:
+        for hooks, saved in of_all_modules:
+            hooks.update(saved)
         for handle in handles:
             handle.remove()
 
@@ -131,7 +145,7 @@ class Experiment:
 
     def __init__(self, model: nn.Module, args: Any, kwargs: Any, *, training: bool = False) -> None:
         self._original, self._training = model, training
-        self._model, self._args, self._kwargs = experimental_copy(model), args, kwargs
+        self._model, self._args, self._kwargs = experimental_copy(model, share=True), args, kwargs
         self._devices = sorted({p.device.index for p in model.parameters() if p.is_cuda})
 
     def run(

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
+from normscope.diagnostics.findings import norms
 from normscope.diagnostics.findings.finding import Finding, FindingKind, RecordView, check
-from normscope.diagnostics.findings.norms import check_norm_causality
 from normscope.diagnostics.module_names import module_ref
 from normscope.diagnostics.stats.dependence import MixingRecord
 
@@ -37,7 +37,7 @@ MIN_MIXING = 1e-3
 
 @check("structural")
 def check_future(view: RecordView) -> Iterator[Finding]:
-    known = {finding.module for finding in check_norm_causality(view)}
+    known = {finding.module for finding in norms.check_norm_causality(view)}
     for record in view.record.dependence:
         leak = record.leak
         if leak is not None and leak.module not in known:
