@@ -35,9 +35,10 @@ class Watched:
 class Watcher:
     """Watches one side of training. Override the events of interest, and `finish`.
 
-    Events come from the thread that the x-ray was entered in, while it is active. An error in one becomes a notice.
-    They come in every step, also in those of a long x-ray whose tensors are not measured (`session.sampling`), and not from
-    the arithmetic of an optimizer. Watchers leave no trace: they never change a tensor, a mode, or the state of a random number generator.
+    Events come from the thread that the x-ray was entered in, while it is active. They come in every step of a long
+    x-ray, also in those whose tensors are not measured (`session.sampling`), but not from the arithmetic of an optimizer. An
+    error in an event becomes a notice. Watchers leave no trace: they never change a tensor, a mode, or the state of a
+    random number generator.
     """
 
     functions: ClassVar[Collection[str] | None] = ()
