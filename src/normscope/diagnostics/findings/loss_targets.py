@@ -124,7 +124,7 @@ _SIGN_LOSSES = ("hinge", "soft_margin_loss", "hinge_embedding_loss", "margin_ran
 def check_targets(view: RecordView) -> Iterator[Finding]:
     """Find targets that do not fit their loss."""
     losses = [(i, loss) for i, loss in enumerate(view.record.loss_functions) if loss in confirmed_losses(view.record)]
-    found = {}
+    found: dict[tuple[str, str | None], Finding] = {}
     for index, loss in losses:  # one line may call a loss with outputs of several modules
         for finding in (*_wrong_targets(loss), *_constant(view, index, loss), *_equal(view, loss)):
             found.setdefault((finding.name, loss.line), finding)
