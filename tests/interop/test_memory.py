@@ -85,4 +85,5 @@ def test_peak_memory(sizes: dict[str, int], tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     peaks = {name: int(peak) / size for name, peak in map(str.split, done.stdout.splitlines())}
     assert list(peaks) == ["load", "import", "open", "hf", "safetensors"]
-    assert all(0.5 < peak < 1.2 for peak in peaks.values()), peaks
+    assert max(peaks.values()) < 1.2, peaks
+    assert peaks["load"] > 0.5, peaks  # mapped pages count, unless the system takes them back before the peak

@@ -29,6 +29,9 @@ NO_METRICS = (
     "runtime/devices.py",
     "runtime/memory.py",
     "runtime/precision.py",
+    "runtime/ranks.py",  # a trial is one process
+    "runtime/torchrun.py",
+    "interop/",  # of a run that starts from another model
     "render/",
     "runs/",
     "lab/report/",

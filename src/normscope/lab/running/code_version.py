@@ -15,7 +15,9 @@ from normscope.errors import ConfigError
 
 PACKAGE = Path(__file__).parents[2]
 DATA = ("batches.py", "shuffle.py", "stories", "token_file.py", "tokenizers")
-TRAINING = ("config.py", "optimizers", "running_statistics.py", "schedule.py", "trainer.py", "validation.py")
+TRAINING = (
+    *("config.py", "optimizers", "parallel", "running_statistics.py", "schedule.py", "trainer.py", "validation.py"),
+)
 SHARED_SOURCES = (
     *("checks.py", "scope", "ops", "blocks", "models", "runtime/rng.py", "lab/running/trial.py", "lab/trials"),
     *(f"data/{name}" for name in DATA),
