@@ -112,8 +112,8 @@ def optimizer_of_the_head_never_steps() -> Setup:
     return model, run
 
 
-@fault("no-gradient", "")
-def loss_of_predicted_classes() -> Setup:
+@fault("graph-cut", "")
+def share_of_wrong_classes_as_loss() -> Setup:
     model: Any = mlp(16, 64, 4)
 
     def batch(number: int) -> Callable[[], Tensor]:
@@ -196,7 +196,7 @@ def cross_entropy_maximized() -> Setup:
 def squared_error_maximized() -> Setup:
     model: Any = mlp(16, 64, 1)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, maximize=True)
-    return _loop(model, optimizer, batch=lambda i: lambda: F.mse_loss(model(points(i)[0]), torch.ones(64, 1)))
+    return _loop(model, optimizer, batch=lambda i: lambda: F.mse_loss(model(points(i)[0]), points(i)[0][:, :1]))
 
 
 def _clipped(model: Any, optimizer: torch.optim.Optimizer, limit: float) -> Setup:

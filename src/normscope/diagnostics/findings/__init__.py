@@ -22,6 +22,7 @@ import pkgutil
 from dataclasses import replace
 from importlib import import_module
 
+from normscope.diagnostics.findings.consequences import without_consequences
 from normscope.diagnostics.findings.finding import CHECKS, SEVERITIES, Finding, RecordView
 from normscope.diagnostics.module_names import name_pattern
 from normscope.diagnostics.record import XrayRecord
@@ -48,7 +49,7 @@ def find(record: XrayRecord) -> list[Finding]:
     for check in CHECKS["structural"] + ([] if blocked else CHECKS["numeric"]):
         found += check(view)
     found.sort(key=lambda finding: (SEVERITIES.index(finding.severity), view.execution_order(finding.module)))
-    return _merge_repeated(found)
+    return _merge_repeated(without_consequences(found))
 
 
 def _merge_repeated(found: list[Finding]) -> list[Finding]:

@@ -8,17 +8,6 @@ from normscope.diagnostics.findings.finding import Finding, FindingKind, RecordV
 from normscope.diagnostics.findings.loss_calls import CLASS_LOSSES, HAND_WRITTEN, describe_call
 from normscope.diagnostics.stats.losses import LossFunctionStats, ObjectiveStats, ObjectiveTerm
 
-NO_GRAPH = FindingKind("""
-graph-cut: backward starts from a loss that does not require a gradient{where}
-why: The loss does not know how it was computed, so torch raises an error in backward.
-fix: look for .item(), .detach(), .data, argmax, NumPy or torch.no_grad() between the model and the loss
-""")
-NO_PARAMETERS = FindingKind("""
-graph-cut: {passes} backward passes{where} reached no parameter of the model, and optimizer steps followed
-why: The loss is not connected to the model: nothing is learned.
-fix: look for .item(), .detach(), torch.tensor(...) or requires_grad_() between the model and the loss; compute the loss
-from the output of the model
-""")
 MAXIMIZED = FindingKind("""
 loss-maximized: {call} is maximized: {how}
 why: Each step makes errors larger. The value that backward starts from goes from {first} to {last}.
@@ -92,20 +81,6 @@ _NEVER_NEGATIVE = {
     *("multi_margin_loss",),
 }
 _EXPLAINED_BY = {"logits-as-probabilities", "targets-out-of-range"}
-
-
-@check("structural")
-def check_graphs(view: RecordView) -> Iterator[Finding]:
-    """Find losses that are not connected to the model."""
-    for objective in view.record.objectives:
-        if not objective.has_graph:
-            yield NO_GRAPH.found_in("", {"passes": objective.backward_passes}, "error", where=_where(objective))
-            return
-    trained = any(parameter.requires_grad for module in view.ran for parameter in module.parameters)
-    passes = [o for o in view.record.objectives if o.steps]
-    if passes and trained and view.record.backward_passes == 0 and not view.record.interrupted:
-        number = sum(o.backward_passes for o in passes)
-        yield NO_PARAMETERS.found_in("", {"passes": number}, "error", where=_where(passes[0]))
 
 
 @check("structural")

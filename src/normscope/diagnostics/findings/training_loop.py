@@ -26,12 +26,6 @@ why: No backward pass gave {module} one, so the steps do nothing.
 fix: call loss.backward() before optimizer.step(), on a loss that is computed from the output of {module} without
 detach(), .item() or torch.no_grad()
 """)
-LOSS_WITHOUT_MODEL = FindingKind("""
-no-gradient: {backward passes} backward passes gave {module} no gradient, and {steps} steps of {optimizer} did nothing
-why: The loss does not depend on the weights: the graph is cut between the output and the loss.
-fix: look for argmax, .item(), .data, detach(), NumPy, torch.tensor(loss) or requires_grad_() on the loss, and compute
-the loss from the output with differentiable functions only
-""")
 LR_ZERO = FindingKind("""
 weights-unchanged: the learning rate of {optimizer} was 0 in all {steps} steps
 why: A step of 0 changes nothing. {reason}
@@ -79,11 +73,6 @@ why: After T_max steps the learning rate rises again, up to its full value. It i
 probably counts epochs.
 fix: set T_max to the number of all steps, or call scheduler.step() once per epoch; for restarts use
 CosineAnnealingWarmRestarts
-""")
-MAXIMIZED = FindingKind("""
-loss-maximized: {optimizer} has maximize=True and steps after the backward pass of a {loss}
-why: It makes the loss as large as possible.
-fix: remove maximize=True; it is for objectives such as a reward or a likelihood
 """)
 CLIPPED = FindingKind("""
 clipping-always: gradients are clipped to {limit}, but their norm was at least {smallest norm} in all {calls} calls
@@ -230,10 +219,6 @@ def _empty_steps(view: RecordView, optimizer: OptimizerRecord) -> Finding | None
             return NO_GRADIENT_PAIR.found_in(optimizer.module, evidence, other=other)
         if optimizer.without_gradient < steps:
             return None
-        backward = view.record.loop.backward_passes
-        if backward >= steps and not view.gradients:
-            evidence["backward passes"] = backward
-            return LOSS_WITHOUT_MODEL.found_in(optimizer.module, evidence, optimizer=optimizer.kind)
         return NO_GRADIENTS.found_in(optimizer.module, evidence, optimizer=optimizer.kind)
     if optimizer.unchanged < steps:
         return None
@@ -333,14 +318,6 @@ def check_values(view: RecordView) -> Iterator[Finding]:
             evidence = {"steps": optimizer.steps}
             code = shared or "model"
             yield IN_TWO_OPTIMIZERS.found_in(optimizer.module, evidence, shared=module_ref(shared), shared_code=code)
-
-
-@check("structural")
-def check_maximized(view: RecordView) -> Iterator[Finding]:
-    optimizers = [optimizer for optimizer in view.record.loop.optimizers if optimizer.steps]
-    if view.record.loop.maximized_loss and all(optimizer.is_maximizing for optimizer in optimizers):
-        loss = view.record.loop.maximized_loss
-        yield MAXIMIZED.found_in("", {"steps": optimizers[0].steps}, optimizer=optimizers[0].kind, loss=loss)
 
 
 @check("structural")

@@ -34,7 +34,6 @@ class OptimizerRecord:
         weight_decay, momentum, beta1, beta2, eps: settings of its first group; None if it has none.
         is_decoupled: whether weight decay is applied to the weights rather than added to the gradients.
         is_adaptive: whether it divides by the root of squared gradients.
-        is_maximizing: whether `maximize` is set.
         decay_share: weight decay over gradient, as parts of an update (decoupled), or as gradients; the median over
             weight matrices, the largest over the steps that were measured.
         eps_share: eps over the root of the average squared gradient, median over the weight matrices.
@@ -68,7 +67,6 @@ class OptimizerRecord:
     eps: float | None = None
     is_decoupled: bool = False
     is_adaptive: bool = False
-    is_maximizing: bool = False
     decay_share: float | None = None
     eps_share: float | None = None
     moved: float | None = None
@@ -124,7 +122,6 @@ class LoopRecord:
         backward_passes: number of backward passes.
         discarded: how often `zero_grad()` of a module reset gradients that no step had used.
         scaler_updates: updates of a GradScaler.
-        maximized_loss: name of the loss function from whose value an optimizer with `maximize=True` steps; "" for none.
         is_full_batch: whether most passes had the same input tensor as the one before.
     """
 
@@ -134,7 +131,6 @@ class LoopRecord:
     backward_passes: int = 0
     discarded: int = 0
     scaler_updates: int = 0
-    maximized_loss: str = ""
     is_full_batch: bool = False
 
 

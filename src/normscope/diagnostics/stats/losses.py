@@ -136,7 +136,6 @@ class ObjectiveStats:
         values: its values, without the scale of a GradScaler; the first ones if there are many.
         backward_passes: number of backward passes.
         steps: optimizer steps that followed them directly, or after further backward passes.
-        has_graph: whether it requires a gradient.
         terms: the losses that it consists of.
         is_complete: whether these are all parts of it that require a gradient.
         empty_masks: passes in which a mask was all zero, or selected nothing, and the value was 0 or NaN.
@@ -154,7 +153,6 @@ class ObjectiveStats:
     values: tuple[float, ...] = ()
     backward_passes: int = 0
     steps: int = 0
-    has_graph: bool = True
     terms: tuple[ObjectiveTerm, ...] = ()
     is_complete: bool = False
     empty_masks: int = 0

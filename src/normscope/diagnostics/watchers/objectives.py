@@ -39,7 +39,6 @@ class Objectives:
             known[key] = {
                 "line": line,
                 "values": [],
-                "has_graph": root.requires_grad,
                 "terms": {},
                 "backward_passes": 0,
             }

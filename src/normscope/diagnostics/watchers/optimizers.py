@@ -42,18 +42,6 @@ _MIN_CLIPPED, _CLIPPED = 32, 0.9
 _MEAN_SQUARES = ("exp_avg_sq", "square_avg", "sum")
 """Names of the averages of squared gradients in the states of torch's optimizers."""
 
-_LOSS_NODES = {
-    "NllLossBackward0": "cross_entropy",
-    "NllLoss2DBackward0": "cross_entropy",
-    "MseLossBackward0": "mse_loss",
-    "L1LossBackward0": "l1_loss",
-    "SmoothL1LossBackward0": "smooth_l1_loss",
-    "HuberLossBackward0": "huber_loss",
-    "BinaryCrossEntropyBackward0": "binary_cross_entropy",
-    "BinaryCrossEntropyWithLogitsBackward0": "binary_cross_entropy_with_logits",
-}
-"""Graph nodes of losses that nobody maximizes, and their functions."""
-
 
 @dataclass
 class _Seen:
@@ -116,7 +104,6 @@ class OptimizerWatcher(Watcher):
         self._schedules: dict[int, tuple[ScheduleRecord, _Seen | None]] = {}
         self._clipping: dict[tuple[float, str | None], ClippingRecord] = {}
         self._backward = self._scaler_updates = self._discarded = self._received = 0
-        self._loss = self._maximized = ""
         self._running: list[Optimizer] = []
         self._last_input: Any = None
         self._passes = self._same_inputs = 0
@@ -176,8 +163,6 @@ class OptimizerWatcher(Watcher):
         self._scaler_updates += 1
 
     def before_backward(self, roots: Sequence[Tensor]) -> None:
-        node = roots[0].grad_fn if roots else None
-        self._loss = _LOSS_NODES.get(type(node).__name__, "")
         for seen in self._seen.values():
             if seen.pending and not any(_has_gradient(t.parameter) for t in (seen.matrices or seen.tracked)[:2]):
                 seen.pending.clear()  # reset by hand
@@ -233,8 +218,6 @@ class OptimizerWatcher(Watcher):
             return
         seen.is_nested = seen.is_nested or len(self._running) > 1
         seen.is_frozen = seen.is_frozen and not any(t.parameter.requires_grad for t in seen.tracked)
-        if optimizer.param_groups[0].get("maximize") and self._loss:
-            self._maximized = self._loss
         received = seen.received()
         is_new = received > seen.since_step
         seen.changes = _changes(seen.tracked)
@@ -314,7 +297,6 @@ class OptimizerWatcher(Watcher):
             self._backward,
             self._discarded,
             self._scaler_updates,
-            self._maximized,
             2 * self._same_inputs > self._passes,
         )
         self._seen.clear()
@@ -353,7 +335,6 @@ class OptimizerWatcher(Watcher):
             eps=_number(group.get("eps")),
             is_decoupled=_is_decoupled(seen.kind, group),
             is_adaptive=seen.is_adaptive,
-            is_maximizing=bool(group.get("maximize")),
             decay_share=seen.decay_share,
             eps_share=seen.eps_share,
             moved=seen.moved,

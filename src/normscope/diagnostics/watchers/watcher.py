@@ -37,8 +37,8 @@ class Watcher:
 
     Events come from the thread that the x-ray was entered in, while it is active. They come in every step of a long
     x-ray, also in those whose tensors are not measured (`session.sampling`), but not from the arithmetic of an
-    optimizer. An error in an event becomes a notice. Watchers leave no trace: they never change a tensor, a mode,
-    or the state of a random number generator.
+    optimizer. An error in an event becomes a notice. Watchers leave no trace: they never change a tensor, a mode, or
+    the state of a random number generator.
     """
 
     functions: ClassVar[Collection[str] | None] = ()
