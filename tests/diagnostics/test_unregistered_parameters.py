@@ -100,7 +100,7 @@ def test_column_that_is_not_scaled_is_named() -> None:
     x[:, 5] *= 1e4
     with Xray(model) as look:
         F.cross_entropy(model(x), torch.arange(256) % 3).backward()
-    scale, finding = look.findings
+    finding, scale = look.findings
     assert (scale.name, scale.module) == ("unscaled-input", "0")
     assert (finding.name, finding.module) == ("loss-above-chance", "0")
     assert "Column 5 has an rms of" in finding.why

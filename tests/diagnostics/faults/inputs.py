@@ -100,7 +100,7 @@ class LastOfAll(nn.Module):
         return y
 
 
-@fault("collapsed-output", "", ["zero-gradient", "vanishing-gradients", "exploding-gradients"])
+@fault("collapsed-output", "", ["zero-gradient", "optimizer-eps-dominates", "exploding-gradients"])
 def features_times_a_tiny_number() -> Setup:
     return steps(LastOfAll(1e-12), points, count=12)
 

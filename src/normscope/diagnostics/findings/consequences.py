@@ -26,8 +26,8 @@ CONSEQUENCES: dict[str, frozenset[str]] = {
     "optimizer-eps-dominates": frozenset({"loss-scaled", "clipping-always", "vanishing-gradients"}),
     "zero-gradient": _NO_SIGNAL | _NO_GRADIENTS,
     "no-gradient": frozenset({"graph-cut", "wrong-detach"}),
-    "collapsed-output": _NO_SIGNAL | {"zero-gradient"},
-    "loss-above-chance": frozenset({"unscaled-input", "loss-rises", "loss-maximized", "logits-as-probabilities"}),
+    "collapsed-output": _NO_SIGNAL,
+    "loss-above-chance": frozenset({"loss-rises", "loss-maximized", "logits-as-probabilities"}),
     "update-too-large": frozenset({"summed-loss"}),
     "exploded-weights": frozenset({"loss-maximized", "loss-rises", "summed-loss", "logits-as-probabilities"}),
     "mixes-samples": frozenset(
