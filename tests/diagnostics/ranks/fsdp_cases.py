@@ -172,7 +172,7 @@ def fsdp_steps_on_one_rank(rank: int) -> Xray:
 
 @case("mode-differs-between-ranks")
 def fsdp_eval_of_a_part(rank: int) -> Xray:
-    model = shard(nn.Sequential(nn.Linear(6, 24), nn.Dropout(0.1), nn.Linear(24, 3)))
+    model = shard(nn.Sequential(nn.Linear(6, 24), nn.Dropout(0.1), nn.ReLU(), nn.Linear(24, 3)))
     model.get_submodule("1").train(rank == 0)
     with Xray(model) as x:
         train(model, adamw(model), rank)

@@ -20,7 +20,7 @@ from normscope.diagnostics.stats.loop import EvalDropout, PassesRecord
 from normscope.diagnostics.watchers.watcher import Watched, Watcher
 from normscope.tracing.function_kinds import DROPOUTS
 from normscope.tracing.nested_tensors import tensors_in
-from normscope.tracing.sharded import local_part
+from normscope.tracing.sharded import local_part, sharded_by_whole
 from normscope.tracing.tracer import FunctionCall, Hook, noop
 
 _MAX_OUTSIDE = 32
@@ -128,7 +128,8 @@ class ModeWatcher(Watcher):
 
     def _add(self, module: nn.Module, name: str, *, is_outside: bool = False, is_outermost: bool = True) -> _Unit:
         modules = {join_names(name, own): inner for own, inner in module.named_modules() if _depends_on_mode(inner)}
-        parameters = list(module.parameters())
+        shards = sharded_by_whole(module)  # the whole of a sharded parameter is freed after the pass
+        parameters = [shards.get(id(parameter), parameter) for parameter in module.parameters()]
         weights = [p for p in parameters if not is_lazy(p) and is_measurable(local_part(p)) and p.dim() >= 2]
         weights = weights[:: max(1, -(-len(weights) // _MAX_WEIGHTS))]
         self._units[module] = unit = _Unit(
