@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import ModuleType
 
-from normscope.diagnostics.findings import attention, depth, loss, norms, optimizer_steps, units, weights
+from normscope.diagnostics.findings import attention, cross_entropy, depth, norms, optimizer_steps, units, weights
 from normscope.diagnostics.findings.finding import Check, Finding, RecordView
 from normscope.diagnostics.record import XrayRecord
 
@@ -154,7 +154,9 @@ MEASURES = [
         {"LAGGING": math.inf, "LAGGING_STEP": math.inf},
         below=True,
     ),
-    Measure("loss-above-chance", "excess", loss, loss.check_loss, "MAX_EXCESS", {"MAX_EXCESS": -math.inf}),
+    Measure(
+        "loss-above-chance", "excess", cross_entropy, cross_entropy.check_loss, "MAX_EXCESS", {"MAX_EXCESS": -math.inf}
+    ),
     Measure(
         "eps-too-large",
         "eps / variance",

@@ -51,7 +51,8 @@ def test_terms_of_an_objective() -> None:
     def loss() -> Tensor:
         out = model(X)
         squares = ((out[:, 0] - X[:, 0]) ** 2).sum() / 10
-        return 0.5 * F.cross_entropy(out, LABELS) - squares + gain
+        loss: Tensor = 0.5 * F.cross_entropy(out, LABELS) - squares + gain
+        return loss
 
     (objective,) = trained(model, loss, momentum=0.5).objectives
     assert [(term.factor, term.is_sum, term.is_signed) for term in objective.terms] == [

@@ -154,7 +154,8 @@ def sigmoid_against_pixels_up_to_255() -> Setup:
     def loss(i: int) -> Tensor:
         x, _ = images(i)
         pixels = (255 * x.clamp(0, 1)).round()
-        return ((model(x) - pixels) ** 2).mean()
+        loss: Tensor = ((model(x) - pixels) ** 2).mean()
+        return loss
 
     return train(model, loss)
 

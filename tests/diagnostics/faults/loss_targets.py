@@ -34,7 +34,8 @@ def hand_written_squares_of_row_and_column() -> Setup:
     def loss(i: int) -> Tensor:
         x, y = _heights(i)
         error = model(x).squeeze(-1) - y[:, None]
-        return 0.5 * (error * error).sum() / y.numel()
+        loss: Tensor = 0.5 * (error * error).sum() / y.numel()
+        return loss
 
     return train(model, loss)
 
@@ -201,7 +202,8 @@ def regression_on_a_constant() -> Setup:
 
     def loss(i: int) -> Tensor:
         x, _ = points(i)
-        return (model(x) - torch.full((len(x), 1), 3.0)).abs().mean()
+        loss: Tensor = (model(x) - torch.full((len(x), 1), 3.0)).abs().mean()
+        return loss
 
     return train(model, loss)
 
@@ -320,7 +322,8 @@ def batch_of_triplets_in_wrong_order() -> Setup:
     def loss(i: int) -> Tensor:
         anchor, positive, negative = _triplets(i)
         parts = F.normalize(model(torch.cat([anchor, negative, positive]))).chunk(3)
-        return nn.TripletMarginLoss(margin=0.3)(*parts)
+        loss: Tensor = nn.TripletMarginLoss(margin=0.3)(*parts)
+        return loss
 
     return train(model, loss)
 
@@ -342,6 +345,7 @@ def kl_divergence_of_log_targets_with_mean() -> Setup:
 
     def loss(i: int) -> Tensor:
         x, _ = points(i)
-        return nn.KLDivLoss(log_target=True)(model(x).log_softmax(1), teacher(x).log_softmax(1).detach())
+        loss: Tensor = nn.KLDivLoss(log_target=True)(model(x).log_softmax(1), teacher(x).log_softmax(1).detach())
+        return loss
 
     return train(model, loss)

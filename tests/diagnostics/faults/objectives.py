@@ -55,7 +55,8 @@ def likelihood_by_one_hot_labels() -> Setup:
 
     def loss(i: int) -> Tensor:
         x, y = texts(i)
-        return (F.one_hot(y, 16) * model(x).log_softmax(-1)).sum(-1).mean()
+        loss: Tensor = (F.one_hot(y, 16) * model(x).log_softmax(-1)).sum(-1).mean()
+        return loss
 
     return train(model, loss)
 
@@ -66,7 +67,8 @@ def optimizer_maximizes_squares() -> Setup:
 
     def loss(i: int) -> Tensor:
         x, labels = points(i)
-        return (model(x).squeeze(1) - labels).square().mean()
+        loss: Tensor = (model(x).squeeze(1) - labels).square().mean()
+        return loss
 
     return train(model, loss, optimizer=_sgd(model, 1e-3, maximize=True))
 
@@ -78,7 +80,7 @@ class Ascent(torch.optim.Optimizer):
         super().__init__(model.parameters(), {"lr": lr})
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
         for group in self.param_groups:
             for parameter in group["params"]:
                 parameter += group["lr"] * parameter.grad
@@ -112,7 +114,8 @@ def mean_of_signed_errors() -> Setup:
 
     def loss(i: int) -> Tensor:
         x, labels = points(i)
-        return (model(x).squeeze(1) - labels).mean()
+        loss: Tensor = (model(x).squeeze(1) - labels).mean()
+        return loss
 
     return train(model, loss)
 
@@ -204,6 +207,7 @@ def loss_of_rounded_outputs() -> Setup:
         x, _ = points(i)
         y = model(x)
         hard = (y + (torch.zeros_like(y) - y).detach()) * 0.5
-        return (hard - 1.0).square().mean().round(decimals=3)
+        loss: Tensor = (hard - 1.0).square().mean().round(decimals=3)
+        return loss
 
     return train(model, loss)

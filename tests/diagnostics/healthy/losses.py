@@ -206,7 +206,8 @@ def pairs_in_a_ranking_loss(seed: int) -> Setup:
         score, y = model(x), (labels + x[:, 0])[:, None]
         margins = F.relu(1 - (score - score.T) * (y - y.T).sign()).mean()
         energy = (score.unsqueeze(1) - y.unsqueeze(0)).abs().mean()
-        return margins + 0.1 * energy
+        loss: Tensor = margins + 0.1 * energy
+        return loss
 
     return train(model, loss)
 
@@ -221,7 +222,8 @@ def policy_gradient_with_costs(seed: int) -> Setup:
         log_probs = model(x).log_softmax(-1)
         actions = torch.multinomial(log_probs.exp().detach(), 1)
         rewards = -torch.rand(len(x), 1)
-        return -(log_probs.gather(1, actions) * rewards).mean()
+        loss: Tensor = -(log_probs.gather(1, actions) * rewards).mean()
+        return loss
 
     return train(model, loss)
 
