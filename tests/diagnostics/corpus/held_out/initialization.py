@@ -205,7 +205,8 @@ def recurrent_weights_of_spectral_radius_three() -> Setup:
             super().__init__()
             self.rnn = nn.RNN(3, 32, batch_first=True)
             self.out = nn.Linear(32, 3)
-            nn.init.orthogonal_(self.rnn.weight_hh_l0, gain=3.0)
+            recurrent: Any = self.rnn.weight_hh_l0
+            nn.init.orthogonal_(recurrent, gain=3.0)
 
         def forward(self, x: Any) -> Any:
             return self.out(self.rnn(x)[0][:, -1])
