@@ -504,7 +504,7 @@ def gpt2_of_transformers() -> Setup:
     config = GPT2Config(
         vocab_size=len(CHARS), n_positions=32, n_embd=32, n_layer=2, n_head=4, bos_token_id=0, eos_token_id=0
     )
-    model = GPT2LMHeadModel(config)
+    model = GPT2LMHeadModel(config)  # type: ignore[no-untyped-call]
     opt = torch.optim.AdamW(model.parameters(), lr=3e-3)
 
     def run() -> None:
