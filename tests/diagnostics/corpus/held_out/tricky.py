@@ -273,7 +273,7 @@ def simsiam_with_stop_gradient() -> Setup:
 class VQAutoencoder(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.enc = dense(10, 32, 4)
+        self.enc = nn.Sequential(nn.Linear(10, 32), nn.ReLU(), nn.Linear(32, 4), nn.LayerNorm(4))
         self.codebook = nn.Embedding(8, 4)
         self.dec = dense(4, 32, 10)
 
