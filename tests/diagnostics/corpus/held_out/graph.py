@@ -276,7 +276,7 @@ class StackedBlocks(nn.Module):
 
 @planted("graph is cut", "block1", "block2", "", hard=True)
 def data_of_a_residual() -> Setup:
-    """.data of the last block's contribution: the path around it keeps the loss falling (forum)."""
+    """.data of what the last two blocks add: the path around them keeps the loss falling (forum)."""
     model = StackedBlocks()
     opt = torch.optim.AdamW(model.parameters(), lr=1e-3)
 
