@@ -204,7 +204,7 @@ class Trainer:
         DDP arranges the gradients in new buckets after its first backward pass. That changes the order of sums, so it
         has to happen before the first step, whether the run is new or resumed.
         """
-        if self.ranks.size == 1:
+        if self.ranks.size == 1 or self.config.parallel != "ddp":
             return
         with preserve_rng(self.device), preserve_tensors(self._statistics):
             self._accumulate(*self.load_batch(self._next_batch_index()))
