@@ -295,3 +295,28 @@ def closures_of_lbfgs(seed: int) -> Setup:
             optimizer.step(closure)
 
     return model, run
+
+
+class TwoTowers(nn.Module):
+    """Contrastive towers, with the learned scale on one of the unit vectors rather than on their product."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right = mlp(16, 32, 8), mlp(16, 32, 8)
+        self.log_scale = nn.Parameter(torch.tensor(4.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        left, right = F.normalize(self.left(x), dim=-1), F.normalize(self.right(x.flip(1)), dim=-1)
+        return (left * self.log_scale.exp()) @ right.mT
+
+
+@healthy()
+def contrastive_with_a_scaled_tower(seed: int) -> Setup:
+    model: Any = TwoTowers()
+
+    def loss(i: int) -> Tensor:
+        logits: Tensor = model(points(i)[0][:24])
+        pairs = torch.arange(24)
+        return F.cross_entropy(logits, pairs) + F.cross_entropy(logits.mT, pairs)
+
+    return train(model, loss, optimizer=adamw(model, 1e-4))

@@ -471,3 +471,19 @@ def two_losses_of_one_body(seed: int) -> Setup:
                 optimizer.step()
 
     return model, run
+
+
+@healthy()
+def gradient_descent_by_hand(seed: int) -> Setup:
+    """Each step is small, but all of them together change the weights by more than one step should."""
+    model: Any = mlp(16, 64, 4)
+
+    def run() -> None:
+        for number in range(40):
+            loss = classify(model)(number)()
+            gradients = torch.autograd.grad(loss, list(model.parameters()))
+            with torch.no_grad():
+                for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+                    parameter -= 0.5 * gradient
+
+    return model, run

@@ -124,7 +124,8 @@ class ParameterTracker:
     def stop(self) -> None:
         self._handles.remove()
         self._flush_gradients()
-        if not self.steps and not self.foreign_optimizer_steps:  # an optimizer that is not from torch may have stepped
+        # An optimizer that is not from torch may have stepped; of several steps, only the sum is known.
+        if not self.steps and not self.foreign_optimizer_steps and self.backward_passes <= 1:
             for tracked in self.tracked.values():
                 self._session.guarded("an optimizer step", tracked.add_update, True)
 

@@ -106,7 +106,8 @@ class ValueOrigins:
 
     def __init__(self) -> None:
         self._origins = TensorTable[Origin](version_of)
-        self._unit = TensorTable[str](version_of)  # "norm" or "logsumexp" of a tensor, "unit" for tensors divided by it
+        # "norm" or "logsumexp" of a tensor, "unit" for tensors divided by it, "scaled" for units times a number
+        self._unit = TensorTable[str](version_of)
 
     def of(self, tensor: object) -> Origin | None:
         return self._origins.get(tensor) if isinstance(tensor, Tensor) else None
@@ -134,8 +135,11 @@ class ValueOrigins:
         elif name in _CLAMPS:
             self._clamp(call, x, result)
         elif name in _PRODUCTS:
-            if len(self._unit) and self._are_unit([a for a in call.args if isinstance(a, Tensor)][-2:]):
+            factors = [a for a in call.args if isinstance(a, Tensor)][-2:]
+            if len(self._unit) and self._are_unit(factors):
                 self._origins.put(result, Origin("cosine_similarity", _module(call), -1.0, 1.0, has_cosines=True))
+            elif len(self._unit) and all(self._unit.get(factor) in ("unit", "scaled") for factor in factors):
+                self._origins.put(result, Origin(None, _module(call), has_cosines=True))
         elif name in _AFFINE:
             self._affine(call, result)
         if name in _KEEPING_COSINES:
@@ -205,6 +209,12 @@ class ValueOrigins:
         x = next((a for a in args if isinstance(a, Tensor) and self.of(a) is not None), None)
         if name == "div" and len(args) > 1 and isinstance(args[1], Tensor) and self._unit.get(args[1]) == "norm":
             self._unit.put(result, "unit")
+        if name in ("mul", "div") and len(self._unit):
+            units = [isinstance(a, Tensor) and self._unit.get(a) in ("unit", "scaled") for a in args[:2]]
+            if sum(units) == 1 and all(
+                is_unit or not isinstance(a, Tensor) or a.numel() == 1 for a, is_unit in zip(args, units, strict=False)
+            ):
+                self._unit.put(result, "scaled")
         if name == "sub" and len(args) > 1 and isinstance(args[1], Tensor) and self._unit.get(args[1]) == "logsumexp":
             before = self.of(args[0])
             self._origins.put(result, Origin("log_softmax", _module(call), -_INF, 0.0, before=before))
