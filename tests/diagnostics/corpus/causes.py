@@ -96,7 +96,7 @@ CAUSES: dict[str, set[str]] = {
     "padding is learned from": {"trains-on-padding", "norm-over-padding"},
     "labels and inputs do not belong together": {"shuffled-labels", "loss-not-falling"},
     "batches are sorted by class": {"sorted-batches"},
-    "batch is empty": {"empty-batch"},
+    "batch is empty": {"empty-batch", "no-targets"},
     # pairs of models
     "target network gets gradients": {"target-network-trained"},
     "target network or average never moves": {"copy-never-updated", "copy-updates-original"},

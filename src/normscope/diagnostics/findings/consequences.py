@@ -24,7 +24,7 @@ CONSEQUENCES: dict[str, frozenset[str]] = {
     "weights-unchanged": _NO_GRADIENTS | {"constant-loss", "zero-gradient"},
     "update-too-small": frozenset({"clipping-always", "loss-scaled", "vanishing-gradients", "weights-unchanged"}),
     "optimizer-eps-dominates": frozenset({"loss-scaled", "clipping-always", "vanishing-gradients"}),
-    "zero-gradient": _NO_SIGNAL | _NO_GRADIENTS,
+    "zero-gradient": _NO_GRADIENTS,
     "no-gradient": frozenset({"graph-cut", "wrong-detach"}),
     "collapsed-output": _NO_SIGNAL,
     "loss-above-chance": frozenset({"loss-rises", "loss-maximized", "logits-as-probabilities"}),
@@ -34,7 +34,7 @@ CONSEQUENCES: dict[str, frozenset[str]] = {
         {"softmax-over-batch", "mixes-axes", "attention-softmax-axis", "input-changed-in-place"}
     ),
     "non-finite-output": frozenset({"no-targets"}),
-    "empty-batch": frozenset({"no-targets"}),
+    "no-targets": frozenset({"empty-batch"}),
 }
 """For a finding, the findings that explain it."""
 

@@ -70,6 +70,11 @@ until something overflowed.
 fix: lower the learning rate, at least tenfold, clip gradients with nn.utils.clip_grad_norm_(model.parameters(), 1.0),
 and check that the loss is averaged and its inputs and targets have a scale of about 1
 """)
+NOTHING_LEFT = FindingKind("""
+no-targets: the loss is NaN: nothing is left of what it averages{at}
+why: {function}() of no elements is NaN, and so are the gradients of all weights.
+fix: check the mask or selection before it, and skip batches of which nothing is left
+""")
 EMPTY_BATCH = FindingKind("""
 empty-batch: the batch is empty: the {what} has no elements
 why: An empty batch has no values to check.
@@ -268,9 +273,7 @@ def _with_origin(view: RecordView, finding: Finding | None, stats: NonFiniteStat
     if origin.kind == "tensor" or origin.function in _WRITES:
         return NON_FINITE_TENSOR.found_in("", {}, "error", at=at)
     if origin.kind == "empty":
-        return EMPTY_BATCH.found_in(
-            "", {"function": origin.function}, "error", what=f"input of {origin.function}(){at}"
-        )
+        return NOTHING_LEFT.found_in("", {"function": origin.function}, "error", at=at)
     is_forward = origin is stats.loss
     how, fix = _advice(origin, is_forward)
     place = origin.module if origin.in_model else ""
