@@ -14,7 +14,7 @@ from normscope.diagnostics.collect.session import CallFrame
 from normscope.diagnostics.collect.source_lines import source_line
 from normscope.diagnostics.collect.tensors import is_measurable, is_readable
 from normscope.diagnostics.stats.inputs import InputsRecord, InputUse
-from normscope.diagnostics.watchers.attention_use import padding_of
+from normscope.diagnostics.watchers.attention_use.masks import padding_of
 from normscope.diagnostics.watchers.watcher import Watched, Watcher
 from normscope.tracing.module_kinds import is_linear
 from normscope.tracing.nested_tensors import tensors_in

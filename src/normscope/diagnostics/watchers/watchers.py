@@ -9,16 +9,16 @@ from typing import Any
 import torch
 
 from normscope.diagnostics.collect.session import CallFrame
-from normscope.diagnostics.watchers.attention_use import AttentionUseWatcher
+from normscope.diagnostics.watchers.attention_use.watcher import AttentionUseWatcher
 from normscope.diagnostics.watchers.copies import CopyWatcher
-from normscope.diagnostics.watchers.dependence import DependenceWatcher
-from normscope.diagnostics.watchers.graph import GraphWatcher
+from normscope.diagnostics.watchers.dependence.watcher import DependenceWatcher
+from normscope.diagnostics.watchers.graph.watcher import GraphWatcher
 from normscope.diagnostics.watchers.hints import HintWatcher
 from normscope.diagnostics.watchers.inputs import InputsWatcher
-from normscope.diagnostics.watchers.losses import LossWatcher
+from normscope.diagnostics.watchers.losses.watcher import LossWatcher
 from normscope.diagnostics.watchers.modes import ModeWatcher
 from normscope.diagnostics.watchers.non_finite import NonFiniteWatcher
-from normscope.diagnostics.watchers.optimizers import OptimizerWatcher
+from normscope.diagnostics.watchers.optimizers.watcher import OptimizerWatcher
 from normscope.diagnostics.watchers.periodic import PeriodicWatcher
 from normscope.diagnostics.watchers.structure import StructureWatcher
 from normscope.diagnostics.watchers.training_calls import listening

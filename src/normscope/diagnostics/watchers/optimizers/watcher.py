@@ -1,9 +1,8 @@
 """Watch the optimizers: what their steps have to work with and what they change, their settings and schedules."""
 
-import math
 import weakref
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -19,6 +18,19 @@ from normscope.diagnostics.collect.tensors import sample_elements
 from normscope.diagnostics.collect.tracked_parameter import TrackedParameter
 from normscope.diagnostics.module_names import common_parent, is_inside, parent_name
 from normscope.diagnostics.stats.loop import ClippingRecord, LoopRecord, OptimizerRecord, ScheduleRecord
+from normscope.diagnostics.watchers.optimizers.seen import SeenOptimizer
+from normscope.diagnostics.watchers.optimizers.updates import (
+    as_number,
+    decay_share,
+    eps_share,
+    gradient_sample,
+    has_gradient,
+    is_adaptive,
+    is_decoupled,
+    settings,
+    sum_of_updates,
+    value_limit,
+)
 from normscope.diagnostics.watchers.watcher import Watched, Watcher
 from normscope.tracing.nested_tensors import tensors_in
 from normscope.tracing.sharded import local_part
@@ -27,70 +39,11 @@ from normscope.tracing.tracer import FunctionCall
 _MATRICES = 8
 """Weight matrices of an optimizer that are measured, spread over all."""
 
-_SAMPLE = 256
-"""Elements of a gradient that are compared with those of the step before."""
-
 _MAX_STEPS = 1000
 """Learning rates that are kept for an optimizer."""
 
 _MAX_BACKWARD = 512
 """Backward passes that are told apart."""
-
-_MIN_CLIPPED, _CLIPPED = 32, 0.9
-"""Elements, and the fraction of them that have the same size after clipping each."""
-
-_MEAN_SQUARES = ("exp_avg_sq", "square_avg", "sum")
-"""Names of the averages of squared gradients in the states of torch's optimizers."""
-
-
-@dataclass
-class _Seen:
-    """An optimizer, and what was seen of it. It is not kept alive; one in its place continues its record."""
-
-    optimizer: "weakref.ref[Optimizer]"
-    kind: str
-    is_torch: bool
-    settings: dict[str, Any] = field(default_factory=dict)
-    recreated: int = 0
-    is_adaptive: bool = False
-    tracked: list[TrackedParameter] = field(default_factory=list)
-    matrices: list[TrackedParameter] = field(default_factory=list)
-    module: str = ""
-    is_frozen: bool = True
-    size: int = -1
-    scheduled: int = 0
-    is_nested: bool = False
-    steps: int = 0
-    discarded: int = 0
-    without_gradient: int = 0
-    zeroed: int = 0
-    repeated: int = 0
-    unchanged: int = 0
-    gradients: int = 0
-    """Gradients that its parameters had received at its last step or reset."""
-    since_step: int = 0
-    """The same at its last step."""
-    changes: float = 0.0
-    before: list[Tensor] = field(default_factory=list)
-    last_gradient: Tensor | None = None
-    pending: set[int] = field(default_factory=set)
-    """The backward passes in its gradients."""
-    used: list[frozenset[int]] = field(default_factory=list)
-    """For each step, the backward passes in its gradients."""
-    stepped_at: list[int] = field(default_factory=list)
-    """For each step, the number of backward passes before it."""
-    reached: set[int] = field(default_factory=set)
-    """The backward passes that gave it a gradient."""
-    counted: int = 0
-    lr: list[float] = field(default_factory=list)
-    peak_lr: float | None = None
-    decay_share: float | None = None
-    eps_share: float | None = None
-    moved: float | None = None
-    clipped: float | None = None
-
-    def received(self) -> int:
-        return sum(tracked.gradients for tracked in self.tracked)
 
 
 class OptimizerWatcher(Watcher):
@@ -100,15 +53,15 @@ class OptimizerWatcher(Watcher):
 
     def __init__(self, watched: Watched) -> None:
         super().__init__(watched)
-        self._seen: dict[int, _Seen] = {}
-        self._schedules: dict[int, tuple[ScheduleRecord, _Seen | None]] = {}
+        self._seen: dict[int, SeenOptimizer] = {}
+        self._schedules: dict[int, tuple[ScheduleRecord, SeenOptimizer | None]] = {}
         self._clipping: dict[tuple[float, str | None], ClippingRecord] = {}
         self._backward = self._scaler_updates = self._discarded = self._received = 0
         self._running: list[Optimizer] = []
         self._last_input: Any = None
         self._passes = self._same_inputs = 0
 
-    def _of(self, optimizer: Optimizer) -> _Seen | None:
+    def _of(self, optimizer: Optimizer) -> SeenOptimizer | None:
         """What was seen of an optimizer; None if it holds no parameter of the model."""
         seen = self._seen.get(id(optimizer))
         seen = None if seen is None or seen.optimizer() is not optimizer else seen
@@ -119,7 +72,7 @@ class OptimizerWatcher(Watcher):
             if not tracked:
                 return None
             seen = seen or self._new(optimizer, tracked)
-            seen.settings = _settings(optimizer)
+            seen.settings = settings(optimizer)
             seen.size, seen.tracked = len(parameters), tracked
             seen.module = self._module_of(tracked)
             seen.is_frozen = not any(t.parameter.requires_grad for t in tracked)
@@ -128,7 +81,7 @@ class OptimizerWatcher(Watcher):
             seen.since_step = min(seen.since_step, seen.received())
         return seen
 
-    def _new(self, optimizer: Optimizer, tracked: list[TrackedParameter]) -> _Seen:
+    def _new(self, optimizer: Optimizer, tracked: list[TrackedParameter]) -> SeenOptimizer:
         """Start the record of an optimizer, or continue that of one which is gone and had the same parameters."""
         kind, held = type(optimizer), [id(one) for one in tracked]
         for key, seen in self._seen.items():
@@ -138,7 +91,7 @@ class OptimizerWatcher(Watcher):
                 seen.optimizer, seen.recreated = weakref.ref(optimizer), seen.recreated + 1
                 break
         else:
-            seen = _Seen(weakref.ref(optimizer), kind.__name__, kind.__module__.startswith("torch."))
+            seen = SeenOptimizer(weakref.ref(optimizer), kind.__name__, kind.__module__.startswith("torch."))
         self._seen[id(optimizer)] = seen
         return seen
 
@@ -164,7 +117,7 @@ class OptimizerWatcher(Watcher):
 
     def before_backward(self, roots: Sequence[Tensor]) -> None:
         for seen in self._seen.values():
-            if seen.pending and not any(_has_gradient(t.parameter) for t in (seen.matrices or seen.tracked)[:2]):
+            if seen.pending and not any(has_gradient(t.parameter) for t in (seen.matrices or seen.tracked)[:2]):
                 seen.pending.clear()  # reset by hand
             seen.counted = seen.received()
 
@@ -220,8 +173,8 @@ class OptimizerWatcher(Watcher):
         seen.is_frozen = seen.is_frozen and not any(t.parameter.requires_grad for t in seen.tracked)
         received = seen.received()
         is_new = received > seen.since_step
-        seen.changes = _changes(seen.tracked)
-        gradient = _gradient_sample(seen.tracked)
+        seen.changes = sum_of_updates(seen.tracked)
+        gradient = gradient_sample(seen.tracked)
         if gradient is None:
             seen.without_gradient += 1
             seen.zeroed += is_new and any(t.gradient is not None and t.gradient.rms > 0 for t in seen.tracked)
@@ -242,13 +195,13 @@ class OptimizerWatcher(Watcher):
         seen = self._of(optimizer)
         if seen is None:
             return
-        if _gradient_sample(seen.tracked) is not None and seen.last_gradient is None and seen.without_gradient:
+        if gradient_sample(seen.tracked) is not None and seen.last_gradient is None and seen.without_gradient:
             seen.without_gradient -= 1  # a closure computed them
             seen.zeroed = min(seen.zeroed, seen.without_gradient)
         seen.steps += 1
-        seen.settings, seen.is_adaptive = _settings(optimizer), _is_adaptive(optimizer)
+        seen.settings, seen.is_adaptive = settings(optimizer), is_adaptive(optimizer)
         if not isinstance(optimizer, torch.optim.LBFGS):  # its updates are not measured
-            seen.unchanged += _changes(seen.tracked) == seen.changes
+            seen.unchanged += sum_of_updates(seen.tracked) == seen.changes
         groups = optimizer.param_groups
         if len(seen.lr) < _MAX_STEPS:
             seen.lr.append(max(float(group.get("lr", 0.0)) for group in groups))
@@ -257,7 +210,7 @@ class OptimizerWatcher(Watcher):
             self._measure(seen, optimizer)
             seen.before = []
 
-    def _measure(self, seen: _Seen, optimizer: Optimizer) -> None:
+    def _measure(self, seen: SeenOptimizer, optimizer: Optimizer) -> None:
         """Compare the parts of the update of some weight matrices."""
         decay: list[float] = []
         eps: list[float] = []
@@ -275,9 +228,9 @@ class OptimizerWatcher(Watcher):
                 continue
             if parameter.dtype in (torch.float16, torch.bfloat16):
                 moved.append(float(((old != new) & (slope != 0)).sum() / (slope != 0).sum()))
-            largest.add(_value_limit(slope))
-            decay += _decay_share(seen, group, old, new, slope)
-            eps += _eps_share(optimizer.state.get(parameter, {}), group, len(before))
+            largest.add(value_limit(slope))
+            decay += decay_share(seen, group, old, new, slope)
+            eps += eps_share(optimizer.state.get(parameter, {}), group, len(before))
         if decay:
             seen.decay_share = max(seen.decay_share or 0.0, median(decay))
         is_clipped = len(largest) == 1 and largest != {0.0}
@@ -303,7 +256,7 @@ class OptimizerWatcher(Watcher):
         self._schedules.clear()
         return {"loop": record}
 
-    def _finish(self, seen: _Seen) -> OptimizerRecord:
+    def _finish(self, seen: SeenOptimizer) -> OptimizerRecord:
         group = seen.settings
         betas = group.get("betas") or (None, None)
         mixed, other = self._mixed(seen)
@@ -328,19 +281,19 @@ class OptimizerWatcher(Watcher):
             leads_to=other is not None and any(used and max(used) in other.reached for used in seen.used),
             lr=tuple(seen.lr),
             peak_lr=seen.peak_lr,
-            weight_decay=_number(group.get("weight_decay")),
-            momentum=_number(group.get("momentum")),
-            beta1=_number(betas[0]),
-            beta2=_number(betas[1]),
-            eps=_number(group.get("eps")),
-            is_decoupled=_is_decoupled(seen.kind, group),
+            weight_decay=as_number(group.get("weight_decay")),
+            momentum=as_number(group.get("momentum")),
+            beta1=as_number(betas[0]),
+            beta2=as_number(betas[1]),
+            eps=as_number(group.get("eps")),
+            is_decoupled=is_decoupled(seen.kind, group),
             is_adaptive=seen.is_adaptive,
             decay_share=seen.decay_share,
             eps_share=seen.eps_share,
             moved=seen.moved,
         )
 
-    def _shared_with(self, seen: _Seen) -> str | None:
+    def _shared_with(self, seen: SeenOptimizer) -> str | None:
         """The module of an optimizer whose parameters this one also steps, beside others, on other backward passes."""
         own = {id(t) for t in seen.tracked}
         for other in self._seen.values():
@@ -351,7 +304,7 @@ class OptimizerWatcher(Watcher):
                     return other.module
         return None
 
-    def _mixed(self, seen: _Seen) -> tuple[int, _Seen | None]:
+    def _mixed(self, seen: SeenOptimizer) -> tuple[int, SeenOptimizer | None]:
         """Steps with gradients of a backward pass that another optimizer used, beside a later one of its own."""
         for other in self._seen.values():
             if other is seen or {id(t) for t in other.tracked} & {id(t) for t in seen.tracked}:
@@ -368,81 +321,9 @@ class OptimizerWatcher(Watcher):
         return 0, None
 
 
-def _has_gradient(parameter: Tensor) -> bool:
-    gradient = parameter.grad
-    if gradient is None:
-        return False
-    gradient = local_part(gradient)
-    return gradient.is_sparse or bool(gradient.any())
-
-
-def _gradient_sample(tracked: list[TrackedParameter]) -> Tensor | None:
-    """Some elements of the first nonzero gradient; None if there is none."""
-    for one in tracked:
-        if one.parameter.grad is not None and _has_gradient(one.parameter):
-            gradient = local_part(one.parameter.grad)
-            return torch.zeros(0) if gradient.is_sparse else sample_elements(gradient, _SAMPLE).clone()
-    return None
-
-
-def _changes(tracked: list[TrackedParameter]) -> float:
-    """A sum that each step raises which changes a parameter; NaN after one that made it non-finite."""
-    return sum(one.update_rms for one in tracked)
-
-
 def _is_measured(step: int) -> bool:
     """Steps 1, 2, 4, 8, ...: the parts of an update change slowly."""
     return step & (step - 1) == 0
-
-
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float | Tensor) and not isinstance(value, bool) else None
-
-
-def _settings(optimizer: Optimizer) -> dict[str, Any]:
-    return {name: value for name, value in optimizer.param_groups[0].items() if name != "params"}
-
-
-def _is_decoupled(kind: str, group: dict[str, Any]) -> bool:
-    return kind == "AdamW" or bool(group.get("decoupled_weight_decay"))
-
-
-def _is_adaptive(optimizer: Optimizer) -> bool:
-    return any(name in state for state in list(optimizer.state.values())[:1] for name in _MEAN_SQUARES)
-
-
-def _decay_share(seen: _Seen, group: dict[str, Any], old: Tensor, new: Tensor, slope: Tensor) -> Iterator[float]:
-    """Weight decay relative to the gradient, in the update of one weight, for the optimizers of torch."""
-    decay = _number(group.get("weight_decay")) or 0.0
-    if not decay or not seen.is_torch:
-        return
-    shrunk, rest = decay * old, slope
-    if _is_decoupled(seen.kind, group):
-        shrunk = decay * float(group["lr"]) * old
-        rest = new - old + shrunk
-    size = float(rest.norm())
-    yield float(shrunk.norm()) / size if size > 0 else math.inf if shrunk.any() else 0.0
-
-
-def _eps_share(state: dict[str, Any], group: dict[str, Any], count: int) -> Iterator[float]:
-    """eps over the median of the root of the average squared gradient, of one weight."""
-    name = next((name for name in _MEAN_SQUARES if isinstance(state.get(name), Tensor)), None)
-    eps = _number(group.get("eps"))
-    if name is None or not eps:
-        return
-    squares = sample_elements(local_part(state[name]), max(count, 1)).double()
-    squares = squares[squares > 0]
-    if name == "exp_avg_sq" and "step" in state and "betas" in group:
-        squares = squares / (1 - float(group["betas"][1]) ** max(1.0, float(state["step"])))
-    if squares.numel():
-        yield eps / float(squares.median().sqrt())
-
-
-def _value_limit(gradient: Tensor) -> float:
-    """The size that nearly all elements have, as after clip_grad_value_; 0 if they differ."""
-    sizes = gradient[gradient != 0].abs()
-    limit = sizes.max()
-    return float(limit) if len(sizes) >= _MIN_CLIPPED and float((sizes == limit).double().mean()) >= _CLIPPED else 0.0
 
 
 def _schedule(scheduler: Any, steps: int, line: str | None) -> ScheduleRecord:

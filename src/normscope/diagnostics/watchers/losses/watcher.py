@@ -15,8 +15,8 @@ from normscope.diagnostics.collect.source_lines import source_line
 from normscope.diagnostics.collect.tensors import is_measurable, is_readable, version_of
 from normscope.diagnostics.record import LossRecord
 from normscope.diagnostics.stats.losses import LossFunctionStats
-from normscope.diagnostics.watchers import objective_terms, value_origins
-from normscope.diagnostics.watchers.loss_measures import (
+from normscope.diagnostics.watchers.losses import objective_terms, value_origins
+from normscope.diagnostics.watchers.losses.measures import (
     LOSS_FUNCTIONS,
     REGRESSIONS,
     LossMeasures,
@@ -25,10 +25,10 @@ from normscope.diagnostics.watchers.loss_measures import (
     input_of,
     target_of,
 )
-from normscope.diagnostics.watchers.loss_shapes import broadcasts, has_integers, is_picked, is_transposed
-from normscope.diagnostics.watchers.objective_terms import ObjectiveTerms
-from normscope.diagnostics.watchers.objectives import MAX_VALUES, Objectives
-from normscope.diagnostics.watchers.value_origins import PROBABILITY_FUNCTIONS, Origin, ValueOrigins
+from normscope.diagnostics.watchers.losses.objective_terms import ObjectiveTerms
+from normscope.diagnostics.watchers.losses.objectives import MAX_VALUES, Objectives
+from normscope.diagnostics.watchers.losses.shapes import broadcasts, has_integers, is_picked, is_transposed
+from normscope.diagnostics.watchers.losses.value_origins import PROBABILITY_FUNCTIONS, Origin, ValueOrigins
 from normscope.diagnostics.watchers.watcher import Watched, Watcher
 from normscope.tracing.nested_tensors import tensors_in
 from normscope.tracing.tensor_table import TensorTable

@@ -12,8 +12,19 @@ from normscope.diagnostics.collect.session import CallFrame
 from normscope.diagnostics.collect.source_lines import source_line
 from normscope.diagnostics.collect.tensors import is_measurable, is_readable
 from normscope.diagnostics.stats.attention_use import AttentionUse, MixedAxes
+from normscope.diagnostics.watchers.attention_use.axes import mixes_axes
+from normscope.diagnostics.watchers.attention_use.masks import is_reversed, padding_of
+from normscope.diagnostics.watchers.attention_use.scores import (
+    MAX_MASK,
+    Scores,
+    factor_of,
+    filled,
+    fits,
+    is_binary,
+    reshaped,
+    with_addend,
+)
 from normscope.diagnostics.watchers.watcher import Watched, Watcher
-from normscope.tracing.function_kinds import function_name
 from normscope.tracing.nested_tensors import tensors_in
 from normscope.tracing.tensor_table import TensorTable
 from normscope.tracing.tracer import FunctionCall
@@ -21,12 +32,13 @@ from normscope.tracing.tracer import FunctionCall
 _MAX_CALLS = 2
 """Calls of each attention that are measured."""
 
-_MAX_MASK = 1 << 22
 _SAMPLES = 4
+
 _MASKED = 1000.0
 """A score this far below the largest of its row is masked: masks add -10000, or the smallest float."""
 
 _PRODUCTS = {"matmul", "bmm", "baddbmm"}
+
 _AXES = {
     "view",
     "reshape",
@@ -40,24 +52,8 @@ _AXES = {
     "float",
     "type_as",
 }
+
 _SDPA_ARGS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale")
-
-
-@dataclass(frozen=True)
-class _Scores:
-    """What is known of a tensor on the way from queries to scores.
-
-    Args:
-        scale: the product of the factors so far; None if one is unknown.
-        head_dim: features of a query; 0 before the product.
-        mask: the masked places, as in `AttentionUse`.
-    """
-
-    scale: float | None = 1.0
-    head_dim: int = 0
-    mask: str = ""
-    fill: float = 0.0
-    masked: Tensor | None = None
 
 
 @dataclass
@@ -79,7 +75,7 @@ class AttentionUseWatcher(Watcher):
 
     def __init__(self, watched: Watched) -> None:
         super().__init__(watched)
-        self._scores = TensorTable[_Scores]()
+        self._scores = TensorTable[Scores]()
         self._weights = TensorTable[_Weights]()
         self._used: dict[str, AttentionUse] = {}
         self._calls: dict[str, int] = {}
@@ -130,13 +126,13 @@ class AttentionUseWatcher(Watcher):
                 self._contract(weights, contracted)
                 return
         if a.dim() == b.dim() and not isinstance(b, torch.nn.Parameter):
-            known = [self._scores.get(x) or _Scores() for x in (a, b)]
+            known = [self._scores.get(x) or Scores() for x in (a, b)]
             scale = (
                 None if None in (known[0].scale, known[1].scale) else (known[0].scale or 0.0) * (known[1].scale or 0.0)
             )
-            found = _Scores(scale, a.shape[-1])
+            found = Scores(scale, a.shape[-1])
             if call.name == "baddbmm":  # nn.MultiheadAttention adds its mask here
-                found = _with_addend(found, call.args[0])
+                found = with_addend(found, call.args[0])
                 alpha = call.kwargs.get("alpha", 1)
                 found = replace(found, scale=None if found.scale is None else found.scale * float(alpha))
             self._scores.put(result, found)
@@ -162,11 +158,11 @@ class AttentionUseWatcher(Watcher):
                 return
         summed_letters = [letter for letter in letters[0] if letter in letters[1] and letter not in right]
         if len(summed_letters) == 1 and result.dim() >= 3 and not isinstance(operands[1], torch.nn.Parameter):
-            known = [self._scores.get(x) or _Scores() for x in operands]
+            known = [self._scores.get(x) or Scores() for x in operands]
             scale = (
                 None if None in (known[0].scale, known[1].scale) else (known[0].scale or 0.0) * (known[1].scale or 0.0)
             )
-            self._scores.put(result, _Scores(scale, operands[0].shape[letters[0].index(summed_letters[0])]))
+            self._scores.put(result, Scores(scale, operands[0].shape[letters[0].index(summed_letters[0])]))
 
     def _contract(self, weights: _Weights, axis: int) -> None:
         used = self._used.get(weights.module)
@@ -183,13 +179,13 @@ class AttentionUseWatcher(Watcher):
         main = next((x for x in tensors if self._scores.get(x) is not None), None)
         known = None if main is None else self._scores.get(main)
         if name in ("mul", "div"):
-            factor = _factor(call, main)
+            factor = factor_of(call, main)
             if known is None:
                 if isinstance(factor, float) and factor and tensors:
-                    self._scores.put(result, _Scores(scale=1 / factor if name == "div" else factor))
+                    self._scores.put(result, Scores(scale=1 / factor if name == "div" else factor))
                 return
             if isinstance(factor, Tensor):
-                is_mask = name == "mul" and known.head_dim and _is_binary(factor, result)
+                is_mask = name == "mul" and known.head_dim and is_binary(factor, result)
                 found = replace(known, scale=None)
                 if is_mask:
                     found = replace(known, mask="multiplied", fill=0.0, masked=factor == 0)
@@ -202,20 +198,20 @@ class AttentionUseWatcher(Watcher):
             return
         elif name == "add":
             others = [x for x in tensors if x is not main]
-            self._scores.put(result, _with_addend(known, others[0]) if others else known)
+            self._scores.put(result, with_addend(known, others[0]) if others else known)
         elif name == "sub":
             self._scores.put(result, known)
         elif name == "masked_fill" and len(call.args) + len(call.kwargs) >= 3:
             mask = call.args[1] if len(call.args) > 1 else call.kwargs.get("mask")
             value = call.args[2] if len(call.args) > 2 else call.kwargs.get("value")
             if main is call.args[0]:
-                self._scores.put(result, _filled(known, mask, value))
+                self._scores.put(result, filled(known, mask, value))
         elif name == "where" and len(call.args) == 3:
             condition, a, b = call.args
             if main is a:
-                self._scores.put(result, _filled(known, ~condition if condition.dtype == torch.bool else None, b))
+                self._scores.put(result, filled(known, ~condition if condition.dtype == torch.bool else None, b))
             elif main is b:
-                self._scores.put(result, _filled(known, condition, a))
+                self._scores.put(result, filled(known, condition, a))
 
     def _pass_on(self, call: FunctionCall, result: Tensor) -> None:
         given = call.args[0] if call.args else None
@@ -273,16 +269,16 @@ class AttentionUseWatcher(Watcher):
         q, k, mask = named["query"], named["key"], named.get("attn_mask")
         if not is_measurable(q) or not is_measurable(k) or not q.numel() or not k.numel() or q.dim() < 3:
             return
-        if not self._is_due(name) or q.numel() + k.numel() > _MAX_MASK:
+        if not self._is_due(name) or q.numel() + k.numel() > MAX_MASK:
             return
         factor = named.get("scale")
         factor = 1 / math.sqrt(q.shape[-1]) if factor is None else float(factor)
-        scales = [(self._scores.get(x) or _Scores()).scale for x in (q, k)]
-        known = _Scores(None if None in scales else factor * (scales[0] or 0) * (scales[1] or 0), q.shape[-1])
+        scales = [(self._scores.get(x) or Scores()).scale for x in (q, k)]
+        known = Scores(None if None in scales else factor * (scales[0] or 0) * (scales[1] or 0), q.shape[-1])
         q, k = q.detach()[:_SAMPLES].float(), k.detach()[:_SAMPLES].float()
         if q.dim() == 4 and k.shape[1] != q.shape[1]:
             k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
-        if q.shape[-2] * k.shape[-2] * q.shape[0] * (q.shape[1] if q.dim() == 4 else 1) > _MAX_MASK:
+        if q.shape[-2] * k.shape[-2] * q.shape[0] * (q.shape[1] if q.dim() == 4 else 1) > MAX_MASK:
             return
         scores = factor * (q @ k.transpose(-1, -2))
         if named.get("is_causal"):
@@ -294,17 +290,17 @@ class AttentionUseWatcher(Watcher):
             if mask.dtype == torch.bool:
                 scores = scores.masked_fill(~mask, -math.inf)
             else:
-                known = _with_addend(known, mask)
+                known = with_addend(known, mask)
                 scores = scores + mask
         self._measure(name, scores, scores.softmax(-1), known)
 
-    def _measure(self, name: str, scores: Tensor, weights: Tensor, known: _Scores) -> None:
-        if not is_measurable(scores) or not 0 < scores.numel() <= 4 * _MAX_MASK:
+    def _measure(self, name: str, scores: Tensor, weights: Tensor, known: Scores) -> None:
+        if not is_measurable(scores) or not 0 < scores.numel() <= 4 * MAX_MASK:
             return
         visible = scores > scores.amax(-1, keepdim=True) - _MASKED
         masked_weight = None
         if known.masked is not None:
-            masked = known.masked.expand(weights.shape) if _fits(known.masked, weights) else None
+            masked = known.masked.expand(weights.shape) if fits(known.masked, weights) else None
             if masked is not None:
                 rows = masked.any(-1) & ~masked.all(-1)
                 mass = torch.where(masked, weights, 0.0).sum(-1)[rows]
@@ -319,7 +315,7 @@ class AttentionUseWatcher(Watcher):
             masked_weight=masked_weight,
             mask=known.mask,
             fill=known.fill,
-            is_reversed=_is_reversed(visible),
+            is_reversed=is_reversed(visible),
             visible_keys=None if bool(visible.all()) else int(visible.sum(-1).amax()),
             keys=int(scores.shape[-1]),
             sees_padding_only=self._sees_padding_only(visible),
@@ -353,164 +349,9 @@ class AttentionUseWatcher(Watcher):
             self._weights.put(result, weights)
         known = self._scores.get(given)
         if known is not None and (not known.head_dim or given.shape[-2:] == result.shape[-2:]):
-            self._scores.put(result, known if known.masked is None else _reshaped(known, given, result))
+            self._scores.put(result, known if known.masked is None else reshaped(known, given, result))
         name = call.frames[-1].accumulator.name
         is_own = not type(call.frames[-1].module).__module__.startswith("torch.")  # torch's layers know what they do
-        if is_own and name not in self._mixed and _mixes_axes(tuple(given.shape), tuple(result.shape), self._shape):
+        if is_own and name not in self._mixed and mixes_axes(tuple(given.shape), tuple(result.shape), self._shape):
             before, after = tuple(given.shape), tuple(result.shape)
             self._mixed[name] = MixedAxes(name, call.name, before, after, source_line() or "")
-
-
-def _mixes_axes(before: tuple[int, ...], after: tuple[int, ...], batch: tuple[int, ...]) -> bool:
-    """Whether a view exchanges axes, which only a transpose can do.
-
-    >>> _mixes_axes((8, 10, 32), (8, 4, 10, 8), (8, 10)), _mixes_axes((8, 10, 32), (8, 10, 4, 8), (8, 10))
-    (True, False)
-    >>> _mixes_axes((8, 8, 32), (8, 32, 8), (8, 8)), _mixes_axes((8, 8, 32), (8, 8, 4, 8), (8, 8))
-    (True, False)
-    >>> _mixes_axes((8, 10, 32), (8, 32, 10), (8, 10)), _mixes_axes((10, 8, 32), (8, 4, 10, 8), (8, 10))
-    (True, True)
-    """
-    before, after = tuple(n for n in before if n > 1), tuple(n for n in after if n > 1)
-    samples = batch[0] if batch else 0
-    if _merges_or_splits(before, after):
-        return False
-    if len(before) == 3 and len(after) == 4 and after[0] == before[1] == samples != before[0]:
-        return after[2] == before[0] and after[1] * after[3] == before[2]  # (t, b, h * e) -> (b, h, t, e)
-    if len(before) == 4 and len(after) == 3 and after[1] == before[0] == samples != after[0]:
-        return after[0] in before[1:] and before[1] != before[0]  # (n, c, h, w) -> (w, n, c * h)
-    if len(before) == 3 and len(after) == 2 and after[0] == before[1] == samples != before[0]:
-        return after[1] == before[0] * before[2]  # the last states of both directions, (2, b, h) -> (b, 2 * h)
-    same = next(
-        (i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), min(len(before), len(after))
-    )
-    before, after = before[same:], after[same:]
-    if len(before) > 1 and sorted(before) == sorted(after):
-        return len(set(before)) == len(before)
-    if len(before) == 2 and len(after) == 3:
-        heads = after[1] == before[0] != after[0] and after[0] * after[2] == before[1]  # (t, h * e) -> (h, t, e)
-        return heads or (after[0] == before[1] != before[0] and after[1] * after[2] == before[0])  # to an image
-    if len(before) == 3 and len(after) == 2:
-        heads = after == (before[1], before[0] * before[2]) and before[0] != before[1]  # (h, t, e) -> (t, h * e)
-        return heads or (after == (before[1] * before[2], before[0]) and after[0] != after[1])  # from an image
-    return False
-
-
-def _merges_or_splits(before: tuple[int, ...], after: tuple[int, ...]) -> bool:
-    """Whether neighboring axes are merged, or axes split, and no more.
-
-    >>> _merges_or_splits((8, 10, 32), (80, 4, 8)), _merges_or_splits((8, 10, 32), (8, 4, 80))
-    (True, False)
-    """
-    i = j = 0
-    while i < len(before) and j < len(after):
-        left, right, start, other = before[i], after[j], i, j
-        while left != right:
-            if left < right:
-                i += 1
-                left *= before[i]
-            else:
-                j += 1
-                right *= after[j]
-        if i > start and j > other:
-            return False
-        i, j = i + 1, j + 1
-    return True
-
-
-def _reshaped(known: _Scores, given: Tensor, result: Tensor) -> _Scores:
-    if known.masked is None or not _fits(known.masked, given):
-        return replace(known, masked=None)
-    return replace(known, masked=known.masked.expand(given.shape).reshape(result.shape))
-
-
-def _factor(call: FunctionCall, main: Tensor | None) -> float | Tensor | None:
-    """The other side of a product: a number, or a tensor."""
-    sides: list[Any] = [*call.args[:2], *call.kwargs.values()]
-    if call.name == "div" and sides and not isinstance(sides[0], Tensor):
-        return None
-    if function_name(call.function) == "div" and getattr(call.function, "__name__", "").strip("_") in (
-        "rdiv",
-        "rtruediv",
-    ):
-        return None
-    for side in sides[1:] if main is None else [x for x in sides if x is not main]:
-        if isinstance(side, bool | int | float):
-            return float(side)
-        if isinstance(side, Tensor):
-            if side.dim() == 0 and side.device.type == "cpu" and not side.requires_grad:
-                return float(side)
-            return side
-    number = next((x for x in sides if isinstance(x, int | float)), None)
-    return None if number is None else float(number)
-
-
-def _fits(mask: Tensor, x: Tensor) -> bool:
-    try:
-        return tuple(torch.broadcast_shapes(mask.shape, x.shape)) == tuple(x.shape)
-    except RuntimeError:
-        return False
-
-
-def _is_binary(mask: Tensor, scores: Tensor) -> bool:
-    """Whether a tensor masks: it holds zeros and ones only, and both."""
-    if mask.requires_grad or mask.numel() > _MAX_MASK or mask.numel() < 4 or mask.dim() < 2 or not _fits(mask, scores):
-        return False
-    ones = mask == 1
-    return bool(((mask == 0) | ones).all()) and bool(ones.any()) and not bool(ones.all())
-
-
-def _with_addend(known: _Scores, addend: Any) -> _Scores:
-    """Add a mask that has two values, the larger one for visible keys. Biases of positions have more values."""
-    if (
-        not isinstance(addend, Tensor)
-        or addend.requires_grad
-        or not 4 <= addend.numel() <= _MAX_MASK
-        or addend.dim() < 2
-    ):
-        return known
-    low, high = addend.amin(), addend.amax()
-    if not bool(high > low) or not bool(((addend == low) | (addend == high)).all()):
-        return known
-    return replace(known, mask="added", fill=float(low - high), masked=addend == low)
-
-
-def _filled(known: _Scores, mask: Any, value: Any) -> _Scores:
-    number = (
-        float(value) if isinstance(value, int | float) or (isinstance(value, Tensor) and value.dim() == 0) else None
-    )
-    if not isinstance(mask, Tensor) or mask.dtype != torch.bool or number is None:
-        return known
-    return replace(known, mask="fill", fill=number, masked=mask if known.masked is None else known.masked | mask)
-
-
-def _is_reversed(visible: Tensor) -> bool:
-    """Whether queries see all later keys and no earlier ones."""
-    if visible.shape[-1] != visible.shape[-2] or visible.shape[-1] < 3:
-        return False
-    pattern = visible.flatten(0, -3)[0]
-    later = torch.ones_like(pattern).triu(1)
-    earlier = later.T
-    inner = later.clone()
-    inner[0] = False  # a row of which everything is masked may have any value
-    return (
-        not bool((pattern & earlier)[1:-1].any())
-        and bool(pattern[later][:1].all())
-        and bool((pattern | ~later)[:-1].all())
-    )
-
-
-def padding_of(x: Tensor) -> Tensor | None:
-    """Where sequences (b, t) of integers end in repeats of one value, the same in all, with unequal lengths."""
-    if x.is_floating_point() or x.dtype == torch.bool or x.dim() != 2 or x.shape[1] < 3 or len(x) < 2:
-        return None
-    if x.numel() > _MAX_MASK or not is_readable(x):
-        return None
-    ends = x[:, -1]
-    value = ends.mode().values
-    same = x == value
-    run = same.flip(1).long().cumprod(1).flip(1).bool()
-    lengths = run.sum(1)
-    is_padding = float((lengths >= 2).float().mean()) >= 0.5 and bool((lengths != lengths[0]).any())
-    inside = same & ~run
-    return run if is_padding and not bool(inside.any()) else None
