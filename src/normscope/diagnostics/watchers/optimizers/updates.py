@@ -2,12 +2,14 @@
 
 import math
 from collections.abc import Iterator
+from statistics import median
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
+from normscope.diagnostics.collect.parameter_values import sample_values
 from normscope.diagnostics.collect.tensors import sample_elements
 from normscope.diagnostics.collect.tracked_parameter import TrackedParameter
 from normscope.diagnostics.watchers.optimizers.seen import SeenOptimizer
@@ -61,7 +63,40 @@ def is_adaptive(optimizer: Optimizer) -> bool:
     return any(name in state for state in list(optimizer.state.values())[:1] for name in _MEAN_SQUARES)
 
 
-def decay_share(seen: SeenOptimizer, group: dict[str, Any], old: Tensor, new: Tensor, slope: Tensor) -> Iterator[float]:
+def measure_update(seen: SeenOptimizer, optimizer: Optimizer) -> None:
+    """Compare the parts of the update of some weight matrices."""
+    decay: list[float] = []
+    eps: list[float] = []
+    moved: list[float] = []
+    largest: set[float] = set()
+    for tracked, before in zip(seen.matrices, seen.before, strict=True):
+        parameter = tracked.parameter
+        group = next(g for g in optimizer.param_groups if any(p is parameter for p in g["params"]))
+        gradient = None if parameter.grad is None else local_part(parameter.grad)
+        if gradient is None or gradient.is_sparse:
+            continue
+        old, new = before.double(), sample_values(local_part(parameter)).double()
+        slope = sample_elements(gradient, len(before)).double()
+        if old.shape != new.shape or slope.shape != old.shape or not slope.any():
+            continue
+        if parameter.dtype in (torch.float16, torch.bfloat16):
+            moved.append(float(((old != new) & (slope != 0)).sum() / (slope != 0).sum()))
+        largest.add(_value_limit(slope))
+        decay += _decay_share(seen, group, old, new, slope)
+        eps += _eps_share(optimizer.state.get(parameter, {}), group, len(before))
+    if decay:
+        seen.decay_share = max(seen.decay_share or 0.0, median(decay))
+    is_clipped = len(largest) == 1 and largest != {0.0}
+    seen.clipped = largest.pop() if is_clipped and (seen.clipped or seen.steps == 1) else None
+    if eps:
+        seen.eps_share = median(eps)
+    if moved:
+        seen.moved = max(seen.moved or 0.0, median(moved))
+
+
+def _decay_share(
+    seen: SeenOptimizer, group: dict[str, Any], old: Tensor, new: Tensor, slope: Tensor
+) -> Iterator[float]:
     """Weight decay relative to the gradient, in the update of one weight, for the optimizers of torch."""
     decay = as_number(group.get("weight_decay")) or 0.0
     if not decay or not seen.is_torch:
@@ -74,7 +109,7 @@ def decay_share(seen: SeenOptimizer, group: dict[str, Any], old: Tensor, new: Te
     yield float(shrunk.norm()) / size if size > 0 else math.inf if shrunk.any() else 0.0
 
 
-def eps_share(state: dict[str, Any], group: dict[str, Any], count: int) -> Iterator[float]:
+def _eps_share(state: dict[str, Any], group: dict[str, Any], count: int) -> Iterator[float]:
     """eps over the median of the root of the average squared gradient, of one weight."""
     name = next((name for name in _MEAN_SQUARES if isinstance(state.get(name), Tensor)), None)
     eps = as_number(group.get("eps"))
@@ -88,7 +123,7 @@ def eps_share(state: dict[str, Any], group: dict[str, Any], count: int) -> Itera
         yield eps / float(squares.median().sqrt())
 
 
-def value_limit(gradient: Tensor) -> float:
+def _value_limit(gradient: Tensor) -> float:
     """The size that nearly all elements have, as after clip_grad_value_; 0 if they differ."""
     sizes = gradient[gradient != 0].abs()
     limit = sizes.max()

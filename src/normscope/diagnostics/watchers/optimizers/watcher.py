@@ -3,37 +3,30 @@
 import weakref
 from collections.abc import Sequence
 from dataclasses import replace
-from statistics import median
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer
 
-from normscope.diagnostics.collect.parameter_values import sample_values
 from normscope.diagnostics.collect.parameters import parameters_of
 from normscope.diagnostics.collect.session import CallFrame
 from normscope.diagnostics.collect.source_lines import source_line
-from normscope.diagnostics.collect.tensors import sample_elements
 from normscope.diagnostics.collect.tracked_parameter import TrackedParameter
 from normscope.diagnostics.module_names import common_parent, is_inside, parent_name
-from normscope.diagnostics.stats.loop import ClippingRecord, LoopRecord, OptimizerRecord, ScheduleRecord
+from normscope.diagnostics.stats.loop import ClippingRecord, LoopRecord, ScheduleRecord
+from normscope.diagnostics.watchers.optimizers.optimizer_record import record_of
 from normscope.diagnostics.watchers.optimizers.seen import SeenOptimizer
 from normscope.diagnostics.watchers.optimizers.updates import (
-    as_number,
-    decay_share,
-    eps_share,
     gradient_sample,
     has_gradient,
     is_adaptive,
-    is_decoupled,
+    measure_update,
     settings,
     sum_of_updates,
-    value_limit,
 )
 from normscope.diagnostics.watchers.watcher import Watched, Watcher
 from normscope.tracing.nested_tensors import tensors_in
-from normscope.tracing.sharded import local_part
 from normscope.tracing.tracer import FunctionCall
 
 _MATRICES = 8
@@ -207,44 +200,14 @@ class OptimizerWatcher(Watcher):
             seen.lr.append(max(float(group.get("lr", 0.0)) for group in groups))
         seen.peak_lr = max((float(group["initial_lr"]) for group in groups if "initial_lr" in group), default=None)
         if seen.before:
-            self._measure(seen, optimizer)
+            measure_update(seen, optimizer)
             seen.before = []
-
-    def _measure(self, seen: SeenOptimizer, optimizer: Optimizer) -> None:
-        """Compare the parts of the update of some weight matrices."""
-        decay: list[float] = []
-        eps: list[float] = []
-        moved: list[float] = []
-        largest: set[float] = set()
-        for tracked, before in zip(seen.matrices, seen.before, strict=True):
-            parameter = tracked.parameter
-            group = next(g for g in optimizer.param_groups if any(p is parameter for p in g["params"]))
-            gradient = None if parameter.grad is None else local_part(parameter.grad)
-            if gradient is None or gradient.is_sparse:
-                continue
-            old, new = before.double(), sample_values(local_part(parameter)).double()
-            slope = sample_elements(gradient, len(before)).double()
-            if old.shape != new.shape or slope.shape != old.shape or not slope.any():
-                continue
-            if parameter.dtype in (torch.float16, torch.bfloat16):
-                moved.append(float(((old != new) & (slope != 0)).sum() / (slope != 0).sum()))
-            largest.add(value_limit(slope))
-            decay += decay_share(seen, group, old, new, slope)
-            eps += eps_share(optimizer.state.get(parameter, {}), group, len(before))
-        if decay:
-            seen.decay_share = max(seen.decay_share or 0.0, median(decay))
-        is_clipped = len(largest) == 1 and largest != {0.0}
-        seen.clipped = largest.pop() if is_clipped and (seen.clipped or seen.steps == 1) else None
-        if eps:
-            seen.eps_share = median(eps)
-        if moved:
-            seen.moved = max(seen.moved or 0.0, median(moved))
 
     def finish(self) -> dict[str, Any]:
         order = {id(seen): index for index, seen in enumerate(self._seen.values())}
         schedules = tuple(replace(made, optimizer=order.get(id(seen))) for made, seen in self._schedules.values())
         record = LoopRecord(
-            tuple(self._finish(seen) for seen in self._seen.values()),
+            tuple(record_of(seen, self._seen.values()) for seen in self._seen.values()),
             schedules,
             tuple(self._clipping.values()),
             self._backward,
@@ -255,70 +218,6 @@ class OptimizerWatcher(Watcher):
         self._seen.clear()
         self._schedules.clear()
         return {"loop": record}
-
-    def _finish(self, seen: SeenOptimizer) -> OptimizerRecord:
-        group = seen.settings
-        betas = group.get("betas") or (None, None)
-        mixed, other = self._mixed(seen)
-        return OptimizerRecord(
-            kind=seen.kind,
-            recreated=seen.recreated,
-            module=seen.module,
-            parameters=len(seen.tracked),
-            is_frozen=seen.is_frozen,
-            scheduled=seen.scheduled,
-            shared_with=self._shared_with(seen),
-            clipped=seen.clipped,
-            is_torch=seen.is_torch,
-            steps=seen.steps,
-            discarded=seen.discarded,
-            without_gradient=seen.without_gradient,
-            zeroed=seen.zeroed,
-            repeated=seen.repeated,
-            unchanged=seen.unchanged,
-            mixed=mixed,
-            mixed_with="" if other is None else other.module,
-            leads_to=other is not None and any(used and max(used) in other.reached for used in seen.used),
-            lr=tuple(seen.lr),
-            peak_lr=seen.peak_lr,
-            weight_decay=as_number(group.get("weight_decay")),
-            momentum=as_number(group.get("momentum")),
-            beta1=as_number(betas[0]),
-            beta2=as_number(betas[1]),
-            eps=as_number(group.get("eps")),
-            is_decoupled=is_decoupled(seen.kind, group),
-            is_adaptive=seen.is_adaptive,
-            decay_share=seen.decay_share,
-            eps_share=seen.eps_share,
-            moved=seen.moved,
-        )
-
-    def _shared_with(self, seen: SeenOptimizer) -> str | None:
-        """The module of an optimizer whose parameters this one also steps, beside others, on other backward passes."""
-        own = {id(t) for t in seen.tracked}
-        for other in self._seen.values():
-            theirs = {id(t) for t in other.tracked}
-            if theirs < own and other.steps and seen.steps and not (seen.is_nested or other.is_nested):
-                used, their_used = set().union(*seen.used), set().union(*other.used)
-                if used - their_used and their_used - used:
-                    return other.module
-        return None
-
-    def _mixed(self, seen: SeenOptimizer) -> tuple[int, SeenOptimizer | None]:
-        """Steps with gradients of a backward pass that another optimizer used, beside a later one of its own."""
-        for other in self._seen.values():
-            if other is seen or {id(t) for t in other.tracked} & {id(t) for t in seen.tracked}:
-                continue
-            theirs = set().union(*other.used)
-            steps = list(zip(other.used, other.stepped_at, strict=True))
-            count = 0
-            for used in seen.used:
-                last = max(used, default=0)
-                if last not in theirs:
-                    count += any(used & before for before, at in steps if at < last)
-            if count:
-                return count, other
-        return 0, None
 
 
 def _is_measured(step: int) -> bool:
