@@ -71,7 +71,7 @@ class InputsWatcher(Watcher):
         self._padding: Tensor | None = None
         self._labels: list[int | None] = []
         self._spreads: list[bool] = []
-        self._changed = 0
+        self._changed = self._losses = 0
 
     def enter_module(self, frame: CallFrame, args: Any, kwargs: Any, outer: Sequence[CallFrame]) -> None:
         if not torch.is_grad_enabled():
@@ -127,7 +127,8 @@ class InputsWatcher(Watcher):
             return
         if target.numel() > _MAX_ELEMENTS:
             return
-        if len(self._spreads) < 10 * _MAX_CALLS and torch.is_grad_enabled():
+        if self._losses < 10 * _MAX_CALLS and torch.is_grad_enabled():
+            self._losses += 1
             self._see_loss(call, prediction.detach(), target.detach())
 
     def stop(self) -> None:

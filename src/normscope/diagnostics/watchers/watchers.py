@@ -100,12 +100,13 @@ class Watchers:
         return found
 
     def _hear(self, event: str, *args: Any) -> None:
+        if not self._session.is_active or threading.get_ident() != self._session.thread:
+            return
         if event in ("before_step", "after_step"):  # an optimizer calls hundreds of functions
             self._is_stepping = event == "before_step"
-        if event == "call_outside_module" and args[0] in self._names:
+        if event == "call_outside_module" and (type(args[0]).__hash__ is None or args[0] in self._names):
             return
-        if self._session.is_active and threading.get_ident() == self._session.thread:
-            self._tell(event, *args)
+        self._tell(event, *args)
 
     def _tell(self, event: str, *args: Any) -> None:
         for watch in self._by_event[event]:

@@ -2,6 +2,7 @@
 
 import math
 import weakref
+from collections import deque
 from typing import Any
 
 import torch
@@ -22,6 +23,9 @@ from normscope.diagnostics.watchers.losses.value_origins import Origin
 _MAX_SITES = 64
 """Loss functions that are told apart."""
 
+_MAX_TOKENS = 64
+"""Tensors of tokens in a pass that targets are compared with."""
+
 _MAX_VALUES = 100
 """Values of a loss function that are kept."""
 
@@ -35,7 +39,7 @@ class LossSites:
     def __init__(self) -> None:
         self._sites: dict[tuple[Any, ...], int] = {}
         self._measures: list[LossMeasures] = []
-        self._tokens: list[weakref.ref[Tensor]] = []
+        self._tokens: deque[weakref.ref[Tensor]] = deque(maxlen=_MAX_TOKENS)
 
     def start_pass(self) -> None:
         """A model is called: forget the tokens of the call before."""

@@ -139,7 +139,7 @@ class LossWatcher(Watcher):
             self._objectives.start_backward(root, self._terms.of(root), self._hand_written.empty_mask)
         self._hand_written.empty_mask = None
 
-    def clip_gradients(self, parameters: Sequence[Tensor], norm: float, limit: float) -> None:
+    def clip_gradients(self, parameters: Sequence[Tensor], norm: Tensor, limit: float) -> None:
         self._objectives.is_clipped = True
 
     def before_step(self, optimizer: Optimizer) -> None:

@@ -27,6 +27,7 @@ from normscope.diagnostics.watchers.optimizers.updates import (
 )
 from normscope.diagnostics.watchers.watcher import Watched, Watcher
 from normscope.tracing.nested_tensors import tensors_in
+from normscope.tracing.sharded import is_dtensor
 from normscope.tracing.tracer import FunctionCall
 
 _MATRICES = 8
@@ -36,7 +37,10 @@ _MAX_STEPS = 1000
 """Learning rates that are kept for an optimizer."""
 
 _MAX_BACKWARD = 512
-"""Backward passes that are told apart."""
+"""Backward passes that are told apart, and steps whose backward passes are known."""
+
+_MAX_LIMITS = _MAX_SCHEDULES = 64
+"""Limits of gradient norms, and learning rate schedulers, that are kept."""
 
 
 class OptimizerWatcher(Watcher):
@@ -140,12 +144,18 @@ class OptimizerWatcher(Watcher):
             known.gradients = received
             known.pending.clear()
 
-    def clip_gradients(self, parameters: Sequence[Tensor], norm: float, limit: float) -> None:
+    def clip_gradients(self, parameters: Sequence[Tensor], norm: Tensor, limit: float) -> None:
+        if is_dtensor(norm):  # to know it, the ranks would have to communicate
+            return
         if any(id(parameter) in self.watched.parameters.tracked for parameter in parameters):
-            line = source_line()
-            known = self._clipping.get((limit, line)) or ClippingRecord(limit, 0, norm, norm, line)
+            line, limit, size = source_line(), float(limit), float(norm)
+            known = self._clipping.get((limit, line))
+            if known is None:
+                if len(self._clipping) >= _MAX_LIMITS:  # they adapt to the gradients
+                    return
+                known = ClippingRecord(limit, 0, size, size, line)
             self._clipping[limit, line] = ClippingRecord(
-                limit, known.calls + 1, min(known.smallest, norm), max(known.largest, norm), line
+                limit, known.calls + 1, min(known.smallest, size), max(known.largest, size), line
             )
 
     def step_schedule(self, scheduler: Any) -> None:
@@ -154,10 +164,14 @@ class OptimizerWatcher(Watcher):
         if seen is not None:
             seen.scheduled += 1
         known = self._schedules.get(id(scheduler))
+        if known is None and len(self._schedules) >= _MAX_SCHEDULES:
+            return
         steps, line = (1, source_line()) if known is None else (known[0].steps + 1, known[0].source)
         self._schedules[id(scheduler)] = _schedule(scheduler, steps, line), seen
 
     def before_step(self, optimizer: Optimizer) -> None:
+        if optimizer in self._running:  # its last step ended with an error
+            del self._running[self._running.index(optimizer) :]
         self._running.append(optimizer)
         seen = self._of(optimizer)
         if seen is None:
@@ -174,7 +188,7 @@ class OptimizerWatcher(Watcher):
         elif not is_new and seen.last_gradient is not None and torch.equal(gradient, seen.last_gradient):
             seen.repeated += 1
         seen.last_gradient = gradient
-        if self._backward <= _MAX_BACKWARD:
+        if self._backward <= _MAX_BACKWARD and len(seen.used) < _MAX_BACKWARD:
             seen.used.append(frozenset(seen.pending))
             seen.stepped_at.append(self._backward)
         self._received = sum(tracked.gradients for tracked in self.watched.parameters.tracked.values())
@@ -217,6 +231,7 @@ class OptimizerWatcher(Watcher):
         )
         self._seen.clear()
         self._schedules.clear()
+        self._running.clear()
         return {"loop": record}
 
 
