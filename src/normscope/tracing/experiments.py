@@ -123,8 +123,7 @@ def _refused(model: nn.Module) -> Iterator[None]:
     of_all_modules = [(hooks, hooks.copy()) for hooks in module_hooks if isinstance(hooks, dict)]
     with contextlib.ExitStack() as stack:
         for module in model.modules():
-            if not isinstance(module, torch.jit.ScriptModule):
-                stack.callback(module.register_forward_pre_hook(refuse).remove)
+            stack.callback(module.register_forward_pre_hook(refuse).remove)
         for hooks, saved in of_all_modules:
             hooks.clear()
             stack.callback(hooks.update, saved)
