@@ -42,36 +42,36 @@ is scaled down
 
 SKIPPED = FindingKind("""
 scaler-skips-steps: the GradScaler skipped all {skipped} steps
-why: Each time, gradients were Inf or NaN, so no weight changed. A scaler that starts too high needs a few steps to get
-down, but not this many.
+why: Each time, gradients were Inf or NaN, so no weight changed. A loss scale that starts too high takes a few skipped
+steps to come down, but not this many.
 fix: look for Inf or NaN in the loss itself, compute losses and norms in float32, or use bfloat16, which needs no scaler
 """)
 
 OVERFLOWS = FindingKind("""
 scaler-skips-steps: {optimizer} never stepped; gradients reach {largest gradient}, which overflows float16
-why: {resets} times gradients were reset without a step that used them: a loss scale that is this large makes all of
-them Inf in float16, so every step is skipped.
-fix: use a dynamic scale, torch.amp.GradScaler, which lowers itself, or bfloat16, which needs none
+why: Gradients were reset {resets} times without a step that used them: with a loss scale this large, they overflow to
+Inf in float16, so every step is skipped.
+fix: use torch.amp.GradScaler, which lowers its scale after an overflow, or bfloat16, which needs no scale
 """)
 
 REPEATED = FindingKind("""
 steps-repeated: {repeated} of {steps} steps of {optimizer} used the gradients of the step before
-why: There was no backward pass in between, so each gradient is applied more than once: the learning rate is in effect
-a multiple of the one that is set.
+why: There was no backward pass in between, so each gradient is applied more than once, as if the learning rate were
+several times larger.
 fix: call optimizer.step() once per backward pass
 """)
 
 RECREATED = FindingKind("""
-optimizer-recreated: {optimizer} was created anew {recreated} times in {steps} steps
-why: A new optimizer has no momentum and no averages of squared gradients, so each of its steps is like the first one:
-Adam's change every weight by the full learning rate, whatever the size of its gradient.
+optimizer-recreated: {optimizer} was recreated {recreated} times in {steps} steps
+why: A new optimizer has no momentum and no averages of squared gradients, so every step is like the first one. In its
+first step, Adam changes every weight by the full learning rate, whatever the size of its gradient.
 fix: create the optimizer once, before the loop
 """)
 
 NO_GRADIENT_PAIR = FindingKind("""
 wrong-detach: {empty} of {steps} steps of {module} had no gradient, although {other} is trained
-why: The loss of {module} does not reach it: its output is detached, or computed under torch.no_grad(), or its
-parameters do not require gradients any more.
+why: The loss of {module} does not reach it: its output is detached or computed under torch.no_grad(), or its
+parameters no longer require gradients.
 fix: detach the output of {module} only in the loss of {other}; the loss that trains {module} needs it with its graph;
 after requires_grad_(False), call requires_grad_(True) again
 """)
