@@ -1,5 +1,6 @@
 """What the watchers of the training loop hold and leave behind, and what they see of unusual loops."""
 
+import contextlib
 import copy
 import gc
 import weakref
@@ -105,3 +106,29 @@ def test_gradients_of_another_loss_are_noticed_until_they_are_reset_by_hand() ->
                 of_body.step()
         by_module = {optimizer.module: optimizer.mixed for optimizer in x.record.loop.optimizers}
         assert by_module == {"body": 0 if is_reset else 5, "head": 0}
+
+
+def test_an_optimizer_whose_steps_fail_is_not_kept_alive() -> None:
+    def fail() -> float:
+        raise ValueError
+
+    model: Any = mlp(16, 64, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with Xray(model) as x:
+        classify(model)(0)().backward()
+        for _ in range(3):
+            with contextlib.suppress(ValueError):
+                optimizer.step(fail)
+    gone = weakref.ref(optimizer)
+    del optimizer
+    gc.collect()
+    assert gone() is None
+    assert x.record.loop.optimizers[0].steps == 0
+
+
+def test_limits_that_follow_the_gradients_do_not_fill_the_record() -> None:
+    model: Any = mlp(16, 64, 4)
+    with Xray(model) as x:
+        for number in range(100):
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0 + number)
+    assert len(x.record.loop.clipping) <= 64
