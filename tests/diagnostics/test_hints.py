@@ -49,3 +49,31 @@ def test_the_length_of_a_stream_is_unknown() -> None:
 def test_what_is_no_hint_is_refused(hints: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"(?s)is not|cannot.*fix: "):
         taken(**hints)
+
+
+def _train(hint: bool, **hints: Any) -> list[tuple[str, str]]:
+    model = nn.Sequential(nn.Linear(2, 8), nn.GELU(), nn.Linear(8, 1))
+    optimizer, other = (torch.optim.SGD(model.parameters(), lr=0.01) for _ in range(2))
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=10)
+    if hint:
+        hints["optimizer"] = [optimizer, other]
+    with Xray(model, **hints) as x:
+        for number in range(6):
+            optimizer.zero_grad()
+            inputs = torch.randn(16, 2, generator=torch.Generator().manual_seed(number))
+            mse_loss(model(inputs), inputs.sum(1, keepdim=True)).backward()
+            optimizer.step()
+            schedule.step()
+    return [(finding.name, finding.title) for finding in x.findings if finding.severity != "note"]
+
+
+def test_an_optimizer_that_should_step_and_does_not() -> None:
+    assert _train(hint=False) == []
+    assert _train(hint=True) == [("weights-unchanged", "SGD never stepped during 6 backward passes")]
+
+
+def test_a_schedule_of_epochs_that_is_stepped_for_each_batch() -> None:
+    assert _train(hint=False, loader=range(10)) == []
+    [(name, title)] = _train(hint=False, loader=range(100))
+    assert name == "schedule-too-fast"
+    assert title.endswith("its T_max of 10 ends within an epoch of 100")

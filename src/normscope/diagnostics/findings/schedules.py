@@ -23,6 +23,12 @@ fix: set T_max to the number of all steps, or call scheduler.step() once per epo
 CosineAnnealingWarmRestarts
 """)
 
+ENDS_IN_FIRST_EPOCH = FindingKind("""
+schedule-too-fast: {scheduler} is stepped for each batch, and its T_max of {T_max} ends within an epoch of {batches}
+why: After T_max steps the learning rate is at its minimum, and then rises again. T_max probably counts epochs.
+fix: set T_max to the number of all steps, or call scheduler.step() once per epoch
+""")
+
 TINY_LR = 0.01
 """Fraction of the highest learning rate. A cosine is below it for the last 6% of the steps, a line for the last 1%."""
 
@@ -47,13 +53,20 @@ PER_BATCH = 0.8
 
 @check("structural")
 def check_schedules(view: RecordView) -> Iterator[Finding]:
-    loop = view.record.loop
+    loop, hints = view.record.loop, view.record.hints
     for number, optimizer in enumerate(loop.optimizers):
         schedules = [schedule for schedule in loop.schedules if schedule.optimizer == number]
+        batches = hints.batches_per_epoch if hints else None
+        early = next(
+            (s for s in schedules if batches and _is_per_batch(s, optimizer) and _ends_before(s, batches)), None
+        )
         rising = next((s for s in schedules if _rises_again(s, optimizer)), None)
         if rising is not None:
             evidence = {"position": rising.position, "T_max": rising.period, "called at": rising.source}
             yield RISES_AGAIN.found_in("", evidence, scheduler=rising.kind)
+        elif early is not None:
+            evidence = {"T_max": early.period, "batches": batches, "called at": early.source}
+            yield ENDS_IN_FIRST_EPOCH.found_in("", evidence, scheduler=early.kind)
         elif (highest := max(optimizer.lr, default=0.0)) > 0 and _falls(loop.is_full_batch, optimizer, schedules):
             line = schedules[0].source if schedules else None
             falls = {"highest lr": highest, "last lr": optimizer.lr[-1], "steps": optimizer.steps, "called at": line}
@@ -63,6 +76,10 @@ def check_schedules(view: RecordView) -> Iterator[Finding]:
 
 def _is_per_batch(schedule: ScheduleRecord, optimizer: OptimizerRecord) -> bool:
     return schedule.steps >= max(MIN_STEPS, PER_BATCH * optimizer.steps)
+
+
+def _ends_before(schedule: ScheduleRecord, batches: int) -> bool:
+    return schedule.kind == "CosineAnnealingLR" and schedule.period is not None and 2 * schedule.period <= batches
 
 
 def _rises_again(schedule: ScheduleRecord, optimizer: OptimizerRecord) -> bool:

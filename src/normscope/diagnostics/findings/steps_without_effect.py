@@ -5,12 +5,19 @@ from collections.abc import Iterator
 from normscope.diagnostics.findings.finding import Finding, FindingKind, RecordView, check
 from normscope.diagnostics.module_names import module_ref
 from normscope.diagnostics.stats.loop import OptimizerRecord
+from normscope.render.formatting import join_words
 
 NEVER_STEPPED = FindingKind("""
 weights-unchanged: {backward passes} backward passes, but {optimizer} never stepped
 why: Its gradients were reset {resets} times without a step that used them, so {module} keeps its initial weights.
 fix: call optimizer.step() after loss.backward() (with parentheses); with gradient accumulation, check that the
 condition for a step is ever met, and step at the end of each epoch too
+""")
+
+NEVER_STEPPED_AS_HINTED = FindingKind("""
+weights-unchanged: {optimizer} never stepped during {backward passes} backward passes
+why: The x-ray was given this optimizer as one that trains the model, but its step() was not called.
+fix: call optimizer.step() after loss.backward(), or pass the optimizer that steps: xray(model, optimizer=...)
 """)
 
 ZEROED = FindingKind("""
@@ -116,6 +123,10 @@ def check_steps(view: RecordView) -> Iterator[Finding]:
     if not loop.optimizers and loop.discarded >= MIN_RESETS and is_training and not _has_changed(view):
         evidence = {"backward passes": loop.backward_passes, "resets": loop.discarded}
         yield NEVER_STEPPED.found_in("", evidence, optimizer="the optimizer")
+    idle = record.hints.optimizers_without_step if record.hints else ()
+    if idle and loop.backward_passes >= MIN_BACKWARD and not record.interrupted:
+        evidence = {"backward passes": loop.backward_passes}
+        yield NEVER_STEPPED_AS_HINTED.found_in("", evidence, optimizer=join_words(list(idle)))
 
 
 def _has_changed(view: RecordView) -> bool:
