@@ -1,9 +1,10 @@
 """What do the x-ray and similar tools report about training loops with a planted fault, and about healthy ones?
 
-PYTHONPATH=src:. python benchmarks/xray_peers.py [FAMILY|KIND|NAME ...]
+PYTHONPATH=src:. python benchmarks/xray_peers.py held_out
+PYTHONPATH=src:. python benchmarks/xray_peers.py tuning [FAMILY|KIND|NAME ...]
 
-The loops are the tuning half of the corpus in tests/diagnostics/corpus. The x-ray's thresholds were chosen on them, so
-they don't show how it does on faults that it has never seen. A tool that isn't installed is left out:
+The loops are those of the corpus in tests/diagnostics/corpus: the held-out half, of which only sums are shown, or the
+tuning half, on which the x-ray's thresholds were chosen. A tool that isn't installed is left out:
 
     pip install torchmortem torchdiag torchlens
 
@@ -27,7 +28,7 @@ from rich.console import Console
 from rich.table import Table
 from tests.diagnostics.cases import Run
 from tests.diagnostics.corpus.measure import measure
-from tests.diagnostics.corpus.register import Case, cases
+from tests.diagnostics.corpus.register import Case, Half, cases
 from torch import nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
@@ -137,11 +138,11 @@ def reported(tool: Callable[[Case], list[str]], case: Case) -> list[str]:
         return [f"({type(error).__name__} in the tool)"]
 
 
-def table(chosen: list[str]) -> tuple[Table, Table]:
+def tables(half: Half, chosen: list[str]) -> list[Table]:
     tools = {name: tool for name, tool in TOOLS.items() if importlib.util.find_spec(name) is not None}
     rows = Table("case", "cause", *tools, title="* names the cause", box=None)
     totals: dict[str, dict[str, list[bool]]] = {}
-    for case in cases("tuning"):
+    for case in cases(half):
         if chosen and not {case.family, case.name, case.kind}.intersection(chosen):
             continue
         texts = {name: reported(tool, case) for name, tool in tools.items()}
@@ -153,7 +154,7 @@ def table(chosen: list[str]) -> tuple[Table, Table]:
     summary = Table("cases", *tools, title="cases with a warning or an error", box=None)
     for kind, by_tool in totals.items():
         summary.add_row(kind, *(f"{sum(by_tool[name])} of {len(by_tool[name])}" for name in tools))
-    return rows, summary
+    return [summary] if half == "held_out" else [rows, summary]
 
 
 def _shorten(texts: list[str]) -> str:
@@ -165,5 +166,7 @@ if __name__ == "__main__":
     warnings.simplefilter("ignore")
     logging.disable()
     torch.set_num_threads(1)
-    for one in table(sys.argv[1:]):
+    if sys.argv[1:2] not in (["tuning"], ["held_out"]):
+        sys.exit(__doc__)
+    for one in tables("held_out" if sys.argv[1] == "held_out" else "tuning", sys.argv[2:]):
         Console(width=200).print(one)
