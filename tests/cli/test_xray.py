@@ -236,7 +236,7 @@ def test_two_files_are_compared(trained_run: Path, in_folder: Path, capsys: pyte
         ),
         (".", ". is not a model: it is a folder with "),
         ("nothing.json", "nothing.json does not exist"),
-        ("mine.py", "mine.py is not a model: it is a file that starts with b"),
+        ("mine.py", "mine.py is a script"),
         ("mine.py:away", "mine.py has no function 'away'\nfix: use one of: net, good"),
         ("mine.py:value", "mine.py has no function 'value'"),
         ("gone.py:make", "no such file: gone.py"),
