@@ -15,7 +15,7 @@ from normscope.cli.sample import print_checkpoint_notice
 from normscope.cli.train import ModelSizeOptions
 from normscope.errors import ConfigError
 from normscope.inspection.xray_config import XrayConfig
-from normscope.storage.files import write_atomically
+from normscope.storage.files import write_atomically, write_error
 
 if TYPE_CHECKING:
     from normscope.inspection.xray import XrayResult
@@ -99,6 +99,9 @@ def _xray(command: Xray, of_script: Sequence[str]) -> int:
     from normscope.inspection.xray import xray_target
 
     settings = xray_settings(command.run, command.preset)
+    for path in (command.json, command.html):  # before a long x-ray
+        if path is not None and not path.parent.is_dir():
+            raise write_error(path, FileNotFoundError())
     if command.script is not None:
         return _xray_script(command, of_script, settings)
     if not command.target:

@@ -6,7 +6,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, chdir, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -94,8 +94,8 @@ def xray_script(path: str | Path, arguments: Sequence[str] = (), *, steps: int =
 
 @contextmanager
 def _as_main(script: Path, arguments: Sequence[str]) -> Iterator[None]:
-    """Arguments and modules as those of a script that Python runs."""
-    with _replaced(sys, "argv", [str(script), *arguments]), modules_beside(script):
+    """Arguments and modules as those of a script that Python runs. It may change the working directory for itself."""
+    with chdir(Path.cwd()), _replaced(sys, "argv", [str(script), *arguments]), modules_beside(script):
         yield
 
 
