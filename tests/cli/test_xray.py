@@ -368,7 +368,7 @@ def test_a_training_script(in_folder: Path, capsys: pytest.CaptureFixture[str]) 
     assert load_record(in_folder / "a.json").batches == 4
     assert "Modules" in seen(["--tree", "--script=train.py"], capsys)
     (in_folder / "moves.py").write_text(f"import os\nos.makedirs('sub')\nos.chdir('sub')\n{SCRIPT}")
-    seen(["--html", "a.html", "--script", "moves.py"], capsys)
+    assert "wrote a.html" in seen(["--html", "a.html", "--script", "moves.py"], capsys)
     assert (in_folder / "a.html").exists()
 
 

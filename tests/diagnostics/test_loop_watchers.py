@@ -6,6 +6,7 @@ import weakref
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -105,3 +106,17 @@ def test_gradients_of_another_loss_are_noticed_until_they_are_reset_by_hand() ->
                 of_body.step()
         by_module = {optimizer.module: optimizer.mixed for optimizer in x.record.loop.optimizers}
         assert by_module == {"body": 0 if is_reset else 5, "head": 0}
+
+
+@pytest.mark.parametrize("resets", [False, True])
+def test_gradients_of_zero_are_not_taken_for_reset_ones(resets: bool) -> None:
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with Xray(model) as x:
+        for i in range(20):
+            optimizer.zero_grad()
+            (model(torch.ones(8, 4)).mean() * (1.0 if i < 2 or resets else 0.0)).backward()
+            if resets:
+                optimizer.zero_grad(set_to_none=i % 2 == 0)
+            optimizer.step()
+    assert x.record.loop.optimizers[0].zeroed == (20 if resets else 0)
