@@ -273,6 +273,11 @@ def test_names_that_are_not_utf_8_are_refused_before_anything_is_written(
 
 
 @pytest.mark.parametrize("command", ["train milk.txt", "resume r"])
+def test_no_process_is_too_few(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    assert "--nproc 0 must be a positive integer" in refused([*command.split(), "--nproc", "0"], capsys)
+
+
+@pytest.mark.parametrize("command", ["train milk.txt", "resume r"])
 @pytest.mark.parametrize(
     ("words", "problem"),
     [

@@ -236,7 +236,7 @@ def test_two_files_are_compared(trained_run: Path, in_folder: Path, capsys: pyte
         ),
         (".", ". is not a model: it is a folder with "),
         ("nothing.json", "nothing.json does not exist"),
-        ("mine.py", "mine.py is not a model: it is a file that starts with b"),
+        ("mine.py", "mine.py is a script"),
         ("mine.py:away", "mine.py has no function 'away'\nfix: use one of: net, good"),
         ("mine.py:value", "mine.py has no function 'value'"),
         ("gone.py:make", "no such file: gone.py"),
@@ -367,6 +367,9 @@ def test_a_training_script(in_folder: Path, capsys: pytest.CaptureFixture[str]) 
     assert "Modules" not in out
     assert load_record(in_folder / "a.json").batches == 4
     assert "Modules" in seen(["--tree", "--script=train.py"], capsys)
+    (in_folder / "moves.py").write_text(f"import os\nos.makedirs('sub')\nos.chdir('sub')\n{SCRIPT}")
+    assert "wrote a.html" in seen(["--html", "a.html", "--script", "moves.py"], capsys)
+    assert (in_folder / "a.html").exists()
 
 
 def test_the_error_of_a_script_follows_its_findings(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -391,6 +394,7 @@ def test_the_error_of_a_script_follows_its_findings(in_folder: Path, capsys: pyt
         ("--batches 3 --script train.py", "--batches has no effect on a script"),
         ("--script", "--script"),
         ("--script none.py", "none.py does not exist"),
+        ("--html none/x.html --script train.py", "none does not exist\nfix: create it first"),
         ("--steps 0 --script train.py", "--steps 0 must be a positive integer"),
     ],
 )

@@ -7,6 +7,7 @@ import weakref
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -132,3 +133,15 @@ def test_limits_that_follow_the_gradients_do_not_fill_the_record() -> None:
         for number in range(100):
             nn.utils.clip_grad_norm_(model.parameters(), 1.0 + number)
     assert len(x.record.loop.clipping) <= 64
+@pytest.mark.parametrize("resets", [False, True])
+def test_gradients_of_zero_are_not_taken_for_reset_ones(resets: bool) -> None:
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with Xray(model) as x:
+        for i in range(20):
+            optimizer.zero_grad()
+            (model(torch.ones(8, 4)).mean() * (1.0 if i < 2 or resets else 0.0)).backward()
+            if resets:
+                optimizer.zero_grad(set_to_none=i % 2 == 0)
+            optimizer.step()
+    assert x.record.loop.optimizers[0].zeroed == (20 if resets else 0)

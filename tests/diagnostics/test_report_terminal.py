@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from torch import nn
 
+from normscope.diagnostics.collect import parameters
 from normscope.diagnostics.diff.diff import compare
 from normscope.diagnostics.findings import SEVERITIES, Finding, find
 from normscope.diagnostics.probe import Xray, xray
@@ -18,6 +19,7 @@ from normscope.diagnostics.record import ModuleRecord, XrayRecord
 from normscope.diagnostics.report.diff import render_diff
 from normscope.diagnostics.report.page import xray_page
 from normscope.diagnostics.report.terminal import render_rich, render_text
+from normscope.diagnostics.watchers import objectives
 from normscope.inspection.xray import XrayResult
 from tests.diagnostics.made_records import findings, names, plain, seen, signal, strange_records, transformer
 
@@ -201,6 +203,24 @@ def test_the_loss_is_a_curve() -> None:
     few = trained_briefly(2).record
     assert not any(line.startswith("Loss") for line in render_text(few, []).splitlines())
     assert "Loss in the order of the batches" not in xray_page(few, [])
+
+
+def test_a_long_run_counts_all_steps_and_says_that_the_curve_is_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parameters, "_MAX_STEPS", 4)
+    monkeypatch.setattr(objectives, "MAX_VALUES", 4)
+    model = nn.Linear(4, 3)
+    optimizer = torch.optim.Adam(model.parameters())
+    with Xray(model) as x:
+        for _ in range(6):
+            model(torch.eye(4)).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    record = x.record
+    assert [step.number for step in record.steps] == [1, 2, 3, 6]
+    report = render_text(record, [])
+    assert "6 batches, 6 backward passes, 6 steps of" in report
+    assert "(the first 4)" in report
+    assert "Loss in the order of the batches (the first 4)" in xray_page(record, [])
 
 
 def test_modules_are_shown_on_request(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 import gc
 import sys
+import traceback
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from torch import nn
 from torch.optim.optimizer import Optimizer
 
+from normscope.diagnostics.collect.modules import COMPILED
 from normscope.diagnostics.record import XrayRecord
 from normscope.errors import ConfigError
 from normscope.inspection.xray_script import ScriptResult, xray_script
@@ -159,6 +161,7 @@ Loop().run()
     record = record_of(xrayed(tmp_path, code))
     names = {module.name.partition(".")[0] for module in record.modules}
     assert names == {"", "generator", "critic"}
+    assert (record.model, record.notices) == ("generator and critic", (COMPILED,))
     assert record["generator.0"].calls == 3
     assert record["critic.0"].calls == 4  # the third round has only begun
 
@@ -225,6 +228,9 @@ def test_nonsense_is_refused(tmp_path: Path) -> None:
         xray_script(tmp_path)
     with pytest.raises(ConfigError, match=r"(?s)does not exist.*fix: "):
         xray_script(tmp_path / "none.py")
+    (tmp_path / "train.ipynb").write_text("{}")
+    with pytest.raises(ConfigError, match=r"(?s)is a notebook.*fix: .*normscope.xray"):
+        xray_script(tmp_path / "train.ipynb")
     with pytest.raises(ConfigError, match="steps=0"):
         xray_script(tmp_path / "train.py", steps=0)
 
@@ -234,3 +240,16 @@ def test_the_random_numbers_of_the_caller_are_left_alone(tmp_path: Path) -> None
     before = torch.get_rng_state()
     xrayed(tmp_path, TRAIN)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_script_that_ends_with_the_last_step_that_was_asked_for(tmp_path: Path) -> None:
+    assert record_of(xrayed(tmp_path, TRAIN, steps=10)).batches == 10
+
+
+def test_a_traceback_shows_the_script_and_torch_but_no_hook_of_the_xray(tmp_path: Path) -> None:
+    result = xrayed(tmp_path, TRAIN.replace("step(net, adam)", "step(net, adam) if i < 2 else net(torch.ones(2, 5))"))
+    assert isinstance(result.error, RuntimeError)
+    names = [frame.f_globals["__name__"] for frame, _ in traceback.walk_tb(result.error.__traceback__)]
+    assert names[0] == "__main__"
+    assert "torch.nn.modules.linear" in names
+    assert not any(name.startswith("normscope") for name in names)

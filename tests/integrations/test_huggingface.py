@@ -42,7 +42,9 @@ def trained(model: nn.Module, folder: Path, *callbacks: XrayCallback, steps: int
 def test_first_steps_are_xrayed_and_findings_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     callback = XrayCallback(steps=3, save=tmp_path / "xray.json")
     weights = trained(Classifier(), tmp_path, callback)
-    assert "is passed to a cross-entropy" in capsys.readouterr().out.replace("\n", " ")
+    out = capsys.readouterr().out
+    assert "is passed to a cross-entropy" in out.replace("\n", " ")
+    assert f"wrote {tmp_path / 'xray.json'}\n" in out
     assert callback.xray is not None
     record = callback.xray.record
     assert (record.model, record.batches, len(record.steps)) == ("Classifier", 6, 3)

@@ -51,7 +51,7 @@ class Diff:
     json: opt.Flag = False
     """Print the differences as JSON."""
 
-    options: XrayOptions = field(default_factory=XrayOptions)
+    run: XrayOptions = field(default_factory=XrayOptions)
     preset: ModelSizeOptions = field(default_factory=ModelSizeOptions)
 
 
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str]) -> int:
     from normscope.inspection.diff import diff
     from normscope.render.text_columns import glyphs_for
 
-    settings = {name: value for name, value in xray_settings(command.options, command.preset).items() if value != {}}
+    settings = {name: value for name, value in xray_settings(command.run, command.preset).items() if value != {}}
     found = diff(command.one, command.other, xray=command.xray, tolerance=command.tolerance, **settings)
     if command.json:
         content = to_json(dataclasses.asdict(found))

@@ -192,4 +192,5 @@ def launch_command(name: str, arguments: Sequence[str], options: LaunchOptions) 
     """Start the ranks of a command, with the same arguments."""
     from normscope.runtime.launcher import launch
 
-    return launch([name, *arguments], options.nproc or 1, options.max_restarts or 0)
+    assert options.nproc is not None
+    return launch([name, *arguments], options.nproc, options.max_restarts or 0)

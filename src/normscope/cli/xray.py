@@ -15,7 +15,7 @@ from normscope.cli.sample import print_checkpoint_notice
 from normscope.cli.train import ModelSizeOptions
 from normscope.errors import ConfigError
 from normscope.inspection.xray_config import XrayConfig
-from normscope.storage.files import write_atomically
+from normscope.storage.files import write_atomically, write_error
 
 if TYPE_CHECKING:
     from normscope.inspection.xray import XrayResult
@@ -49,7 +49,8 @@ class Xray:
     `normscope xray [OPTIONS] --script mine.py [ARGS]` runs your training script with its ARGS, and stops it after some
     steps.
 
-    Returns exit code 1 if a finding is an error. `normscope diff A B` compares two models or two x-rays.
+    Returns exit code 1 if a finding is an error, or the script fails. `normscope diff A B` compares two models or two
+    x-rays.
     """
 
     target: Annotated[tyro.conf.Positional[str], TARGET] = ""
@@ -70,7 +71,7 @@ class Xray:
     json: opt.OptionalFile = None
     """Save the x-ray as JSON, for `normscope xray FILE` and `normscope diff`."""
 
-    options: XrayOptions = field(default_factory=XrayOptions)  # type: ignore[valid-type]
+    run: XrayOptions = field(default_factory=XrayOptions)  # type: ignore[valid-type]
     preset: ModelSizeOptions = field(default_factory=ModelSizeOptions)
 
 
@@ -97,7 +98,10 @@ def xray_settings(options: Any, preset: ModelSizeOptions) -> dict[str, Any]:
 def _xray(command: Xray, of_script: Sequence[str]) -> int:
     from normscope.inspection.xray import xray_target
 
-    settings = xray_settings(command.options, command.preset)
+    settings = xray_settings(command.run, command.preset)
+    for path in (command.json, command.html):  # before a long x-ray
+        if path is not None and not path.parent.is_dir():
+            raise write_error(path, FileNotFoundError())
     if command.script is not None:
         return _xray_script(command, of_script, settings)
     if not command.target:
@@ -125,6 +129,7 @@ def _xray_script(command: Xray, arguments: Sequence[str], settings: Mapping[str,
     sys.stdout.flush()
     code = 0
     if result.xray is not None:
+        print()  # a progress bar of the script may have left its line open
         _show(command, result.xray)
         code = _save(command, result.xray)
     if isinstance(result.error, KeyboardInterrupt):

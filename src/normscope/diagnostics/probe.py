@@ -189,7 +189,8 @@ class Xray:
 
     def _finish(self, *, interrupted: bool) -> XrayRecord:
         session, batches = self._session, self._observer.batches
-        if batches and not session.batches and isinstance(self._submodules, bool):
+        can_run = type(self._tracer.model).forward is not nn.Module.forward
+        if batches and not session.batches and can_run and isinstance(self._submodules, bool):
             session.notice("only submodules were called: the one with the fewest calls sets the number of batches")
         if session.sampling.notice:
             session.notice(session.sampling.notice)

@@ -323,6 +323,11 @@ class XrayRecord:
         return {module.name: module for module in reversed(self.modules)}[name]
 
     @property
+    def is_loss_curve_cut(self) -> bool:
+        """Whether there were more backward passes than the curve, which has the first ones."""
+        return max((one.backward_passes for one in self.objectives), default=0) > len(self.loss_curve)
+
+    @property
     def loss_curve(self) -> tuple[float, ...]:
         """Values of the scalar that most backward passes started from; empty without one."""
         return max(self.objectives, key=lambda o: o.backward_passes).values if self.objectives else ()

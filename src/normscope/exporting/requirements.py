@@ -36,7 +36,7 @@ class Requirements:
             value = None if same.get(field.name) else getattr(config, field.name)
             allowed = self.allowed.get(field.name, is_one_of(field.default))
             if field.name not in (*_SIZES, *_TRAINING_ONLY) and not allowed(value):
-                found.append(f"{field.name}={_shown(value)}")
+                found.append(f"{field.name}={format_setting(value)}")
         return found
 
 
@@ -89,5 +89,6 @@ def is_norm(statistic: str, bias: bool | None = None, eps: float | None = None) 
     return allowed
 
 
-def _shown(value: Any) -> str:
+def format_setting(value: Any) -> str:
+    """Format the value of a field of a config for a message."""
     return f"{value.statistic} over {value.scope!r}" if isinstance(value, NormSpec) else short_repr(value)

@@ -9,6 +9,7 @@ from torch import nn
 from torch.optim.optimizer import Optimizer
 
 from normscope.diagnostics.collect.wrappers import compiled_classes
+from normscope.render.formatting import join_words
 
 
 class TrainedModels(nn.Module):
@@ -62,6 +63,7 @@ def _container(models: Sequence[nn.Module]) -> nn.Module:
         if not name or hasattr(container, name):
             name = f"{type(model).__name__.lower()}_{number}"
         container.add_module(name, getattr(model, "_orig_mod") if isinstance(model, compiled_classes()) else model)  # noqa: B009
+    container.__class__ = type(join_words(list(container._modules)), (TrainedModels,), {})  # the title of the report
     return container
 
 

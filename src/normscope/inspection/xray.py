@@ -144,7 +144,9 @@ def _find_source(target: str) -> Source:
     except FileError as error:
         problem, _, fix = str(error).rpartition("\nfix: ")
         if target.endswith(".py"):
-            fix = f"add the name of a function that returns a model and a batch: {target}:FUNCTION"
+            problem = f"{target} is a script" if Path(target).is_file() else problem
+            function = f"{target}:FUNCTION, which returns a model and a batch"
+            fix = f"normscope xray --script {target} for a training script, or {function}"
         elif fix.startswith("use "):
             fix += ", or a function that returns a model and a batch: path/to/file.py:function"
         raise FileError(f"{problem}\nfix: {fix}") from None

@@ -6,7 +6,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, chdir, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -31,6 +31,7 @@ _MAX_STEPS_OF_ONE = 4
 """If one optimizer steps more often than another, it makes at most so many times the steps."""
 _MAX_BACKWARD = 16
 """Backward passes, and passes without any, per step that was asked for: the gradients may accumulate, or never step."""
+_OWN_MODULES = ("normscope.diagnostics.", "normscope.inspection.", "normscope.tracing.")
 
 
 class ScriptEnd(BaseException):
@@ -65,6 +66,8 @@ def xray_script(path: str | Path, arguments: Sequence[str] = (), *, steps: int =
     if not script.is_file():
         what = "is a folder" if script.is_dir() else "does not exist"
         raise ConfigError(f"the script {script} {what}\nfix: --script path/to/train.py")
+    if script.suffix == ".ipynb":
+        raise ConfigError(f"{script} is a notebook\nfix: use `with normscope.xray(model):` around its training loop")
     watch = _ScriptWatch(script.name, steps)
     error: BaseException | None = None
     with preserve_rng():
@@ -91,8 +94,8 @@ def xray_script(path: str | Path, arguments: Sequence[str] = (), *, steps: int =
 
 @contextmanager
 def _as_main(script: Path, arguments: Sequence[str]) -> Iterator[None]:
-    """Arguments and modules as those of a script that Python runs."""
-    with _replaced(sys, "argv", [str(script), *arguments]), modules_beside(script):
+    """Arguments and modules as those of a script that Python runs. It may change the working directory for itself."""
+    with chdir(Path.cwd()), _replaced(sys, "argv", [str(script), *arguments]), modules_beside(script):
         yield
 
 
@@ -107,9 +110,16 @@ def _replaced(holder: Any, name: str, value: object) -> Iterator[None]:
 
 
 def _without_own_frames(trace: TracebackType | None, script: Path) -> TracebackType | None:
-    """Leave out what is before the first line of the script."""
+    """Leave out what is before the first line of the script, and the hooks of the x-ray after it."""
     while trace is not None and trace.tb_frame.f_code.co_filename != str(script):
         trace = trace.tb_next
+    kept = []
+    while trace is not None:
+        if not trace.tb_frame.f_globals.get("__name__", "").startswith(_OWN_MODULES):
+            kept.append(trace)
+        trace = trace.tb_next
+    for one in reversed(kept):
+        one.tb_next, trace = trace, one
     return trace
 
 
@@ -157,6 +167,7 @@ class _ScriptWatch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._local.is_inside = True  # the end of the x-ray calls modules, which are not passes of the script
         is_failure = error is not None and not isinstance(error, ScriptEnd | SystemExit)
         self._close(error if is_failure else None)
         self._stack.close()

@@ -50,6 +50,8 @@ class FirstSteps:
         """End the x-ray, if it is active, show the findings and save it."""
         if not self.close(error) or self.xray is None or not show:
             return
+        print()  # a progress bar may have left its line open
         self.xray.show(tree=False)
         if self._save is not None:
             self.xray.save(self._save)
+            print(f"wrote {self._save}")

@@ -275,5 +275,6 @@ def _print_samples(run: Run) -> None:
             print()
             print_text(text.prompt + text.text)
     command = f"{command_name()} export {shlex.quote(str(run.folder))} --to html"
-    others = "hf, gguf, onnx, safetensors, nanogpt" + ", peft" * (run.config.train.lora is not None)
+    adapters = ", peft" * (run.config.train.lora is not None)
+    others = f"hf, onnx, safetensors{adapters}, for some models gguf, nanogpt"
     print(f"\nto share the model as one HTML page: {command} (or {others})")

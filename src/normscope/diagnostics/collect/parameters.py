@@ -198,8 +198,8 @@ class ParameterTracker:
         for call in self.after_step:
             call(optimizer)
         if len(self.steps) >= _MAX_STEPS:
-            self._session.notice(f"learning rates were recorded for the first {_MAX_STEPS} optimizer steps only")
-            return
+            self._session.notice(f"learning rates were recorded for the first {_MAX_STEPS - 1:,} steps and the last")
+            self.steps.pop()
         groups = optimizer.param_groups
         lr = max((float(group.get("lr", 0.0)) for group in groups), default=0.0)
         peak_lr = max((float(group["initial_lr"]) for group in groups if "initial_lr" in group), default=None)

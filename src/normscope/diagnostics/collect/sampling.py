@@ -57,4 +57,4 @@ class Sampling:
         if self.measured == self.steps:
             return ""
         which = f"the first {_ALWAYS}, then every {_EVERY}th"
-        return f"tensors were measured in {self.measured} of {self.steps:,} steps: {which}; counts and losses cover all"
+        return f"tensors were measured in {self.measured} of {self.steps:,} steps: {which}; counts cover all"

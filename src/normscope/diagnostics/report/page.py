@@ -131,7 +131,9 @@ def _loss_chart(record: XrayRecord) -> str:
     if len(record.loss_curve) < summary.MIN_LOSSES:
         return ""
     line = ChartLine("loss", list(enumerate(record.loss_curve, 1)), "d", dots=True)
-    return draw_chart(Chart("Loss in the order of the batches", "", "", [line], width=WIDTH, height=200))
+    first = f" (the first {len(record.loss_curve):,})" if record.is_loss_curve_cut else ""
+    title = f"Loss in the order of the batches{first}"
+    return draw_chart(Chart(title, "", "", [line], width=WIDTH, height=200))
 
 
 def _parameters(record: XrayRecord) -> dict[str, Any]:

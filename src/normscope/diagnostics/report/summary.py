@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from normscope.diagnostics.findings.finding import SEVERITIES, Finding
-from normscope.diagnostics.record import StepRecord, XrayRecord
+from normscope.diagnostics.record import XrayRecord
 from normscope.diagnostics.report.module_tree import unused_modules
 from normscope.diagnostics.report.signal_path import innermost
 from normscope.render.formatting import format_count, format_number, join_words, one_line, pluralize
@@ -68,7 +68,7 @@ def key_facts(record: XrayRecord) -> list[tuple[str, str]]:
 def describe_passes(record: XrayRecord) -> str:
     """Number of passes and steps, and the optimizers."""
     passes = pluralize(record.batches, "batch"), pluralize(record.backward_passes, "backward pass")
-    words = ", ".join([*passes, _steps(record.steps)])
+    words = ", ".join([*passes, _steps(record)])
     return f"{one_line(record.label)}: {words}" if record.label else words
 
 
@@ -99,16 +99,23 @@ def format_shape(size: Sequence[int]) -> str:
     return " x ".join(map(str, size)) or "scalar"
 
 
-def _steps(steps: Sequence[StepRecord]) -> str:
+def _steps(record: XrayRecord) -> str:
     """The number of steps per optimizer; optimizers that step together share one count.
 
-    >>> _steps([StepRecord("Muon", 0.02, 1, None), StepRecord("AdamW", 0.003, 1, None)])
+    >>> from normscope.diagnostics.record import StepRecord
+    >>> steps = StepRecord("Muon", 0.02, 1, None), StepRecord("AdamW", 0.003, 1, None)
+    >>> _steps(XrayRecord("Net", (), 1, 1, steps=steps))
     '1 step of Muon (lr 0.02) and AdamW (lr 0.003)'
     """
+    steps = record.steps
     if not steps:
         return "0 steps"
     last = {one_line(step.optimizer): step.lr for step in steps}
     counts = Counter(one_line(step.optimizer) for step in steps)
+    totals: Counter[str] = Counter()  # not all steps of a long run are kept
+    for optimizer in record.loop.optimizers:
+        totals[one_line(optimizer.kind)] += optimizer.steps
+    counts = Counter({name: max(count, totals[name]) for name, count in counts.items()})
     named = {name: f"{name} (lr {lr:.3g})" for name, lr in last.items()}
     if len(set(counts.values())) == 1:
         return f"{pluralize(next(iter(counts.values())), 'step')} of {join_words(list(named.values()))}"

@@ -144,7 +144,8 @@ def _loss(record: XrayRecord, _: Sequence[Finding], width: int, glyphs: Glyphs) 
         return
     drawn = sparkline(curve, MAX_SPARKS)[0] if glyphs is UNICODE else ""
     first, last = (format_number(value) for value in (curve[0], curve[-1]))
-    yield Text.assemble(("Loss ", "bold"), (drawn, _FORWARD), f" {first} to {last} over {len(curve):,} values")
+    extent = f"(the first {len(curve):,})" if record.is_loss_curve_cut else f"over {len(curve):,} values"
+    yield Text.assemble(("Loss ", "bold"), (drawn, _FORWARD), f" {first} to {last} {extent}")
 
 
 def _ranks(record: XrayRecord, _: Sequence[Finding], width: int, glyphs: Glyphs) -> Iterator[Text]:

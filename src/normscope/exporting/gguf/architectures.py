@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from normscope.errors import ConfigError
+from normscope.exporting.requirements import format_setting
 from normscope.interop.config_differences import differing_fields
 from normscope.interop.files.lazy_tensors import LazyTensors
 from normscope.interop.gguf.architectures import ARCHITECTURES, SINKS, SWITCHED_OFF
@@ -44,7 +45,7 @@ def architecture_of(config: GPTConfig) -> str:
     closest = min(missing, key=lambda name: [*map(len, missing[name])])
     differing = dict.fromkeys(field for fields in missing[closest] for field in fields)
     if differing:
-        fields = ", ".join(f"{field}={getattr(config, field)!r:.80}" for field in differing)
+        fields = ", ".join(f"{field}={format_setting(getattr(config, field))}" for field in differing)
         raise ConfigError(
             f"llama.cpp cannot run this model: no architecture has {fields} (closest: {closest})\n"
             f"fix: export a model of `normscope train --preset llama`, or use --to onnx"

@@ -184,7 +184,10 @@ class OptimizerWatcher(Watcher):
         gradient = gradient_sample(seen.tracked)
         if gradient is None:
             seen.without_gradient += 1
-            seen.zeroed += is_new and any(t.gradient is not None and t.gradient.rms > 0 for t in seen.tracked)
+            # Otherwise the loss gave gradients of zero, as a saturated output does.
+            was_reset = received == seen.gradients or all(t.parameter.grad is None for t in seen.tracked)
+            had_any = any(t.gradient is not None and t.gradient.rms > 0 for t in seen.tracked)
+            seen.zeroed += is_new and was_reset and had_any
         elif not is_new and seen.last_gradient is not None and torch.equal(gradient, seen.last_gradient):
             seen.repeated += 1
         seen.last_gradient = gradient
