@@ -133,6 +133,8 @@ def test_limits_that_follow_the_gradients_do_not_fill_the_record() -> None:
         for number in range(100):
             nn.utils.clip_grad_norm_(model.parameters(), 1.0 + number)
     assert len(x.record.loop.clipping) <= 64
+
+
 @pytest.mark.parametrize("resets", [False, True])
 def test_gradients_of_zero_are_not_taken_for_reset_ones(resets: bool) -> None:
     model = nn.Linear(4, 1)
