@@ -147,3 +147,28 @@ def test_gradients_of_zero_are_not_taken_for_reset_ones(resets: bool) -> None:
                 optimizer.zero_grad(set_to_none=i % 2 == 0)
             optimizer.step()
     assert x.record.loop.optimizers[0].zeroed == (20 if resets else 0)
+
+
+def test_an_average_in_float64_is_seen_to_move() -> None:
+    class Pair(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net, self.target_net = nn.Linear(16, 4), nn.Linear(16, 4)
+            self.target_net.load_state_dict(self.net.state_dict())
+            self.target_net.requires_grad_(False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.net(x)  # type: ignore[no-any-return]
+
+    model = Pair().double()
+    optimizer = torch.optim.SGD(model.net.parameters(), lr=0.1)
+    with Xray(model) as x:
+        for _ in range(4):
+            optimizer.zero_grad()
+            model(torch.randn(8, 16, dtype=torch.float64)).square().mean().backward()
+            optimizer.step()
+            with torch.no_grad():
+                for average, parameter in zip(model.target_net.parameters(), model.net.parameters(), strict=True):
+                    average.lerp_(parameter, 0.1)
+    (record,) = x.record.copies
+    assert (record.moved, record.equal) == (4, 0)

@@ -100,6 +100,11 @@ class _TextFormatter(string.Formatter):
         return format_short(value) if isinstance(value, float) and not format_spec else format(value, format_spec)
 
 
+def in_line(line: str | None) -> str:
+    """A line of code as it appears in messages: ` (train.py:12)`, or nothing if it is unknown."""
+    return f" ({line})" if line else ""
+
+
 class RecordView:
     """A record, with data that several checks share computed once.
 

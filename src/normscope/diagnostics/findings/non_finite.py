@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from normscope.diagnostics.findings.finding import Finding, FindingKind, RecordView, check
+from normscope.diagnostics.findings.finding import Finding, FindingKind, RecordView, check, in_line
 from normscope.diagnostics.findings.non_finite_functions import advice
 from normscope.diagnostics.findings.non_finite_modules import (
     broken_by_step,
@@ -94,7 +94,7 @@ def _is_known_input(finding: Finding, origin: NonFiniteOrigin) -> bool:
 
 
 def _with_origin(view: RecordView, finding: Finding | None, stats: NonFiniteStats, origin: NonFiniteOrigin) -> Finding:
-    at = f" ({origin.line})" if origin.line else ""
+    at = in_line(origin.line)
     if origin.kind == "tensor" or origin.function in _WRITES:
         return NON_FINITE_TENSOR.found_in("", {}, "error", at=at)
     if origin.kind == "empty":

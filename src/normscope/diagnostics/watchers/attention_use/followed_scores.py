@@ -35,6 +35,11 @@ class FollowedScores:
         self.scores.clear()
         self.weights.clear()
 
+    def scale_of(self, a: Tensor, b: Tensor) -> float | None:
+        """The factors in a product of two tensors; None if one is unknown."""
+        first, second = ((self.scores.get(x) or Scores()).scale for x in (a, b))
+        return None if first is None or second is None else first * second
+
     def product(self, call: FunctionCall, result: Tensor) -> tuple[Weights, int] | None:
         """Follow a product of two tensors. If one holds weights, return them, and the axis that is summed."""
         start = 1 if call.name == "baddbmm" else 0
@@ -47,11 +52,7 @@ class FollowedScores:
             if weights is not None:
                 return weights, contracted
         if a.dim() == b.dim() and not isinstance(b, torch.nn.Parameter):
-            known = [self.scores.get(x) or Scores() for x in (a, b)]
-            scale = (
-                None if None in (known[0].scale, known[1].scale) else (known[0].scale or 0.0) * (known[1].scale or 0.0)
-            )
-            found = Scores(scale, a.shape[-1])
+            found = Scores(self.scale_of(a, b), a.shape[-1])
             if call.name == "baddbmm":  # nn.MultiheadAttention adds its mask here
                 found = with_addend(found, call.args[0])
                 alpha = call.kwargs.get("alpha", 1)
@@ -78,10 +79,7 @@ class FollowedScores:
                 return (weights, weights.axis if weights.axis in summed else summed[0]) if summed else None
         summed_letters = [letter for letter in letters[0] if letter in letters[1] and letter not in right]
         if len(summed_letters) == 1 and result.dim() >= 3 and not isinstance(operands[1], torch.nn.Parameter):
-            known = [self.scores.get(x) or Scores() for x in operands]
-            scale = (
-                None if None in (known[0].scale, known[1].scale) else (known[0].scale or 0.0) * (known[1].scale or 0.0)
-            )
+            scale = self.scale_of(*operands)
             self.scores.put(result, Scores(scale, operands[0].shape[letters[0].index(summed_letters[0])]))
         return None
 

@@ -133,8 +133,8 @@ class AttentionUseWatcher(Watcher):
             return
         factor = named.get("scale")
         factor = 1 / math.sqrt(q.shape[-1]) if factor is None else float(factor)
-        scales = [(self._followed.scores.get(x) or Scores()).scale for x in (q, k)]
-        known = Scores(None if None in scales else factor * (scales[0] or 0) * (scales[1] or 0), q.shape[-1])
+        scale = self._followed.scale_of(q, k)
+        known = Scores(None if scale is None else factor * scale, q.shape[-1])
         q, k = q.detach()[:_SAMPLES].float(), k.detach()[:_SAMPLES].float()
         if q.dim() == 4 and k.shape[1] != q.shape[1]:
             k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)

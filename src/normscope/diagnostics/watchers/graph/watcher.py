@@ -13,7 +13,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from normscope.diagnostics.collect.session import CallFrame
 from normscope.diagnostics.collect.source_lines import source_line
-from normscope.diagnostics.collect.tensors import is_measurable, sample_elements
+from normscope.diagnostics.collect.tensors import copy_elements, is_measurable
 from normscope.diagnostics.module_names import is_inside, outer_names, outermost_outside, parent_name
 from normscope.diagnostics.stats.graph import GraphCut, GraphStats
 from normscope.diagnostics.watchers.graph.cuts import ZERO_SLOPE, Cuts
@@ -22,7 +22,6 @@ from normscope.diagnostics.watchers.graph.numbers import NumbersOutsideTorch
 from normscope.diagnostics.watchers.watcher import Watched, Watcher
 from normscope.tracing.function_kinds import SHAPE_ONLY
 from normscope.tracing.nested_tensors import tensors_in
-from normscope.tracing.sharded import local_part
 from normscope.tracing.tensor_table import TensorTable
 from normscope.tracing.tracer import FunctionCall
 
@@ -76,7 +75,7 @@ class GraphWatcher(Watcher):
             if parameter.requires_grad and parameter.is_leaf:
                 self._bits[id(parameter)] = 1 << len(self._names)
                 self._names.append(tracked.name)
-                self._first.append((parameter, sample_elements(local_part(parameter), _SAMPLE).clone()))
+                self._first.append((parameter, copy_elements(parameter, _SAMPLE)))
 
     def call_function(self, call: FunctionCall, result: Any) -> None:
         name = call.name
@@ -271,7 +270,7 @@ class GraphWatcher(Watcher):
         changed, tracked = 0, self.watched.parameters.tracked
         for number, (parameter, first) in enumerate(self._first):
             if not tracked[id(parameter)].gradients:
-                now = sample_elements(local_part(parameter), _SAMPLE)
+                now = copy_elements(parameter, _SAMPLE)
                 changed |= (now.shape != first.shape or not torch.equal(now, first)) << number
         return tuple(self._names_of(changed))
 

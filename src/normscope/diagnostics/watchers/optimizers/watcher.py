@@ -12,6 +12,7 @@ from torch.optim.optimizer import Optimizer
 from normscope.diagnostics.collect.parameters import parameters_of
 from normscope.diagnostics.collect.session import CallFrame
 from normscope.diagnostics.collect.source_lines import source_line
+from normscope.diagnostics.collect.tensors import sample_items
 from normscope.diagnostics.collect.tracked_parameter import TrackedParameter
 from normscope.diagnostics.module_names import common_parent, is_inside, parent_name
 from normscope.diagnostics.stats.loop import ClippingRecord, LoopRecord, ScheduleRecord
@@ -74,7 +75,7 @@ class OptimizerWatcher(Watcher):
             seen.module = self._module_of(tracked)
             seen.is_frozen = not any(t.parameter.requires_grad for t in tracked)
             matrices = [t for t in tracked if t.parameter.dim() >= 2]
-            seen.matrices = matrices[:: max(1, -(-len(matrices) // _MATRICES))]
+            seen.matrices = sample_items(matrices, _MATRICES)
             seen.since_step = min(seen.since_step, seen.received())
         return seen
 
