@@ -25,6 +25,7 @@ CONSEQUENCES: dict[str, frozenset[str]] = {
     "update-too-small": frozenset({"clipping-always", "loss-scaled", "vanishing-gradients", "weights-unchanged"}),
     "optimizer-eps-dominates": frozenset({"loss-scaled", "clipping-always", "vanishing-gradients"}),
     "zero-gradient": _NO_GRADIENTS,
+    "attention-uniform": frozenset({"attention-mask"}),
     "no-gradient": frozenset({"graph-cut", "wrong-detach"}),
     "collapsed-output": _NO_SIGNAL,
     "loss-above-chance": frozenset({"loss-rises", "loss-maximized", "logits-as-probabilities"}),

@@ -227,11 +227,11 @@ def _constant(view: RecordView, index: int, loss: LossFunctionStats) -> Iterator
     """Targets that never vary, if the loss is all that is trained with, and its input is an output of the model.
 
     Losses of generated data, such as those of a discriminator or of a differential equation, have constant targets too,
-    but also other terms, or other losses of the same output.
+    but also other terms, or other losses of the same output. Contrastive losses put the positive first.
     """
     if loss.target_values != 1 or loss.targets < ENOUGH_TARGETS or loss.calls < ENOUGH_CALLS:
         return
-    if loss.source is None or loss.classes == 1:
+    if loss.source is None or loss.classes == 1 or (loss.function in CLASS_LOSSES and _chooses_first(view, loss)):
         return
     if loss.function not in (*CLASS_LOSSES, *_PROBABILITY_LOSSES, "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss",
                              "difference"):  # fmt: skip
@@ -241,6 +241,12 @@ def _constant(view: RecordView, index: int, loss: LossFunctionStats) -> Iterator
     if own and not others:
         value = loss.target_min if loss.target_min is not None else 0.0
         yield CONSTANT.found_in("", {"targets": loss.targets, "line": loss.line}, call=describe_call(loss), value=value)
+
+
+def _chooses_first(view: RecordView, loss: LossFunctionStats) -> bool:
+    """Whether the first of several candidates is the right one: classes have a layer with a weight for each."""
+    layer = view.modules.get(loss.source or "")
+    return loss.target_max == 0 and (loss.scaled_cosines or layer is None or layer.linear_weight is None)
 
 
 def _equal(view: RecordView, loss: LossFunctionStats) -> Iterator[Finding]:

@@ -212,7 +212,8 @@ class LossWatcher(Watcher):
             if tokens is None or tokens.dim() < 2 or tokens.numel() != flat.numel() or tokens.device != flat.device:
                 continue
             rows, wanted = tokens.detach(), flat.view(tokens.shape)
-            if rows.shape[1] > 2 and float((rows[:, 1:] == wanted[:, :-1]).float().mean()) > 0.9:
+            counts = kept.view(tokens.shape)[:, :-1]
+            if rows.shape[1] > 2 and float((rows[:, 1:] == wanted[:, :-1])[counts].float().mean()) > 0.9:
                 return  # teacher forcing
             matches = (rows == wanted).flatten()[kept]
             if matches.numel() >= 32 and float(matches.float().mean()) >= 0.99:
