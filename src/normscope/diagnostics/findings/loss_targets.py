@@ -68,6 +68,12 @@ why: Each position sees the token that it has to predict, so the model learns to
 generated text repeats one token.
 fix: predict the next token: logits[:, :-1] against tokens[:, 1:]
 """)
+SHIFTED_TWICE = FindingKind("""
+targets-shifted-twice: the target of each token is not the next one but that after it, in {calls} calls of {call}
+why: The labels are shifted before the model, which shifts them too, as the models of Hugging Face do. The model learns
+to skip every other token.
+fix: shift only once: labels=input_ids if the model computes the loss
+""")
 SMOOTHING = FindingKind("""
 label-smoothing-too-large: the labels of {call} are smoothed by {smoothing}
 why: Label smoothing of s puts a weight of s on all classes alike, and 1 - s on the right one: less than half of the
@@ -252,6 +258,12 @@ def _chooses_first(view: RecordView, loss: LossFunctionStats) -> bool:
 def _equal(view: RecordView, loss: LossFunctionStats) -> Iterator[Finding]:
     if _equals_inputs(view, loss):
         yield EQUAL_INPUTS.found_in("", {"line": loss.line}, call=describe_call(loss))
+    others = [other for other in view.record.loss_functions if other is not loss]
+    if loss.calls_shifted_twice < max(2, MOSTLY * min(loss.calls, 16)) or loss.calls_shifted:
+        return
+    if not any(other.calls_shifted for other in others):  # which predicts several tokens
+        evidence = {"calls": loss.calls_shifted_twice, "line": loss.line}
+        yield SHIFTED_TWICE.found_in("", evidence, call=describe_call(loss))
 
 
 def _equals_inputs(view: RecordView, loss: LossFunctionStats) -> bool:

@@ -136,7 +136,7 @@ def _maximized(
     if factor is None or factor == 0:
         return
     if term.is_signed:
-        if loss.function == "difference" and values[-1] < 0 and not term.is_weighted:
+        if loss.function == "difference" and min(values) < 0 and not term.is_weighted:
             yield SIGNED.found_in("", {"last": values[-1], "line": objective.line}, where=_where(objective))
         return
     is_likelihood = loss.function in ("log_likelihood", "similarity")
