@@ -9,7 +9,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import ModuleType
 
-from normscope.diagnostics.findings import attention, cross_entropy, depth, norms, optimizer_steps, units, weights
+from normscope.diagnostics.findings import (
+    attention,
+    cross_entropy,
+    depth,
+    norms,
+    optimizer_steps,
+    outlier_weights,
+    units,
+    weights,
+)
 from normscope.diagnostics.findings.finding import Check, Finding, RecordView
 from normscope.diagnostics.record import XrayRecord
 
@@ -221,8 +230,8 @@ MEASURES = [
     Measure(
         "outlier-weights",
         "ratio",
-        weights,
-        weights.check_initial_weights,
+        outlier_weights,
+        outlier_weights.check_outlier_weights,
         "OUTLIER_RATIO",
         {"OUTLIER_RATIO": 1.0},
         two_sided=True,

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import normscope
+from normscope.tracing import experiments
 from normscope.tracing.experiments import Experiment
 
 
@@ -114,3 +115,26 @@ def test_leak_says_where_it_begins() -> None:
     assert record.next_token
     assert record.leak is not None
     assert (record.leak.module, record.leak.token, record.leak.earliest) == ("conv", 7, 6)
+
+
+def test_a_large_model_that_writes_to_its_parameters_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its copy has the same memory, so that the experiment ends."""
+
+    class Writes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.writes = nn.Linear(4, 4), True
+
+        def forward(self, x: Tensor) -> Any:
+            if self.writes:
+                self.layer.weight.data[0] += 1.0
+            return self.layer(x)
+
+    monkeypatch.setattr(experiments, "_MAX_COPIED_BYTES", 0)
+    model, x = Writes(), torch.randn(8, 4)
+    before = model.layer.weight.tolist()
+    with pytest.raises(RuntimeError, match="would write to a parameter"):
+        Experiment(model, (x,), {}).run()
+    assert model.layer.weight.tolist() == before
+    model.writes = False
+    assert torch.equal(Experiment(model, (x,), {}).run()[0], model(x))

@@ -1,5 +1,6 @@
 """What the watchers of the training loop hold and leave behind, and what they see of unusual loops."""
 
+import contextlib
 import copy
 import gc
 import weakref
@@ -105,3 +106,54 @@ def test_gradients_of_another_loss_are_noticed_until_they_are_reset_by_hand() ->
                 of_body.step()
         by_module = {optimizer.module: optimizer.mixed for optimizer in x.record.loop.optimizers}
         assert by_module == {"body": 0 if is_reset else 5, "head": 0}
+
+
+def test_an_optimizer_whose_steps_fail_is_not_kept_alive() -> None:
+    def fail() -> float:
+        raise ValueError
+
+    model: Any = mlp(16, 64, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with Xray(model) as x:
+        classify(model)(0)().backward()
+        for _ in range(3):
+            with contextlib.suppress(ValueError):
+                optimizer.step(fail)
+    gone = weakref.ref(optimizer)
+    del optimizer
+    gc.collect()
+    assert gone() is None
+    assert x.record.loop.optimizers[0].steps == 0
+
+
+def test_limits_that_follow_the_gradients_do_not_fill_the_record() -> None:
+    model: Any = mlp(16, 64, 4)
+    with Xray(model) as x:
+        for number in range(100):
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0 + number)
+    assert len(x.record.loop.clipping) <= 64
+
+
+def test_an_average_in_float64_is_seen_to_move() -> None:
+    class Pair(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net, self.target_net = nn.Linear(16, 4), nn.Linear(16, 4)
+            self.target_net.load_state_dict(self.net.state_dict())
+            self.target_net.requires_grad_(False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.net(x)  # type: ignore[no-any-return]
+
+    model = Pair().double()
+    optimizer = torch.optim.SGD(model.net.parameters(), lr=0.1)
+    with Xray(model) as x:
+        for _ in range(4):
+            optimizer.zero_grad()
+            model(torch.randn(8, 16, dtype=torch.float64)).square().mean().backward()
+            optimizer.step()
+            with torch.no_grad():
+                for average, parameter in zip(model.target_net.parameters(), model.net.parameters(), strict=True):
+                    average.lerp_(parameter, 0.1)
+    (record,) = x.record.copies
+    assert (record.moved, record.equal) == (4, 0)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import normscope
 from normscope.diagnostics.record import XrayRecord
 from normscope.diagnostics.record_json import load_record, save_record
-from normscope.diagnostics.watchers import objectives
+from normscope.diagnostics.watchers.losses import objectives
 from tests.diagnostics.networks import mlp
 from tests.diagnostics.tasks import points
 

@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 import normscope
 from normscope.diagnostics.collect import parameters
 from normscope.diagnostics.record import XrayRecord
-from normscope.diagnostics.watchers import losses
+from normscope.diagnostics.watchers.losses import watcher as losses
 
 
 class InPlace(nn.Module):

@@ -1,14 +1,17 @@
 """The x-ray hears the calls of a training loop, and leaves the functions of torch as they were."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.autograd.graph import get_gradient_edge
 from torch.nn.utils import clip_grad, clip_grad_norm_
 from torch.optim.lr_scheduler import ChainedScheduler, LinearLR, LRScheduler, StepLR
 from torch.optim.optimizer import Optimizer
 
+from normscope.diagnostics.probe import Xray
 from normscope.diagnostics.watchers.training_calls import listening
 
 
@@ -65,3 +68,44 @@ def test_failing_backward_is_heard_and_functions_are_restored() -> None:
         torch.ones(1).backward()
     assert heard == ["before_backward", "after_backward"]
     assert torch.autograd.backward is original
+
+
+def test_backward_from_an_edge_of_the_graph_works_as_without_an_x_ray() -> None:
+    heard: list[tuple[Any, ...]] = []
+    model = nn.Linear(2, 1)
+    with listening(lambda *event: heard.append(event)):
+        edge = get_gradient_edge(model(torch.ones(4, 2)).sum())
+        torch.autograd.backward(edge, torch.tensor(1.0))
+    assert ("before_backward", []) in heard
+    assert model.bias.grad == 4
+
+
+def test_a_wrapper_that_someone_else_keeps_is_silent_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[str] = []
+    monkeypatch.setattr(nn.Module, "__call__", nn.Module.__call__)
+    with listening(lambda event, *_: heard.append(event)):
+        kept = nn.Module.__call__
+        monkeypatch.setattr(nn.Module, "__call__", lambda *args: kept(*args))
+    with listening(lambda event, *_: heard.append(event)):
+        nn.Linear(2, 1)(torch.ones(1, 2))
+    assert heard == ["call_outside_module"]
+
+
+def test_a_loss_module_that_cannot_be_hashed_runs_in_an_x_ray() -> None:
+    @dataclass
+    class Squares(nn.Module):
+        scale: float = 2.0
+
+        def __post_init__(self) -> None:
+            super().__init__()
+
+        def __call__(self, x: torch.Tensor) -> torch.Tensor:
+            return nn.Module.__call__(self, x)  # type: ignore[no-any-return]
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.scale * x.square().mean()
+
+    model = nn.Linear(2, 1)
+    with Xray(model) as x:
+        Squares()(model(torch.ones(4, 2))).backward()
+    assert (x.record.backward_passes, x.record.notices) == (1, ())

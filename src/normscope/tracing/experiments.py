@@ -13,13 +13,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from normscope.tracing.module_trials import _copy_value
 from normscope.tracing.nested_tensors import tensors_in
 
 _SEED = 0
 _MAX_COPIED_BYTES = 1 << 28
-"""Only small models write to their parameters in forward; copies of large ones may not fit into the memory."""
+"""Parameters of a larger model are shared with its copy, since a copy may not fit into memory, and are read-only."""
 
 _OBJECT_DEPTH = 2
 _PLAIN = (bool, int, float, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
@@ -30,9 +31,8 @@ Visit = Callable[[str, nn.Module, list[Tensor], list[Tensor]], None]
 
 
 def experimental_copy(model: nn.Module, *, share: bool = False) -> nn.Module:
-    """Copy a model in eval mode, without hooks. With `share`, and if it is large, it has the model's own parameters."""
-    share = share or sum(parameter.nbytes for parameter in model.parameters()) > _MAX_COPIED_BYTES
-    memo: dict[int, Any] = {id(p): p if share else _copy_parameter(p) for p in model.parameters()}
+    """Copy a model in eval mode, without hooks. With `share`, or if it is large, its parameters use the same memory."""
+    memo: dict[int, Any] = {id(p): _copy_parameter(p, share or _is_large(model)) for p in model.parameters()}
     for module in model.modules():
         for name, value in vars(module).items():
             if "_hooks" in name and isinstance(value, dict):
@@ -48,8 +48,13 @@ def experimental_copy(model: nn.Module, *, share: bool = False) -> nn.Module:
     return copied
 
 
-def _copy_parameter(parameter: nn.Parameter) -> nn.Parameter:
-    return nn.Parameter(parameter.detach().clone(), parameter.requires_grad)
+def _is_large(model: nn.Module) -> bool:
+    return sum(parameter.nbytes for parameter in model.parameters()) > _MAX_COPIED_BYTES
+
+
+def _copy_parameter(parameter: nn.Parameter, share: bool) -> nn.Parameter:
+    values = parameter.detach()
+    return nn.Parameter(values if share else values.clone(), parameter.requires_grad)
 
 
 def _prepare(value: Any, memo: dict[int, Any], depth: int = 3) -> None:
@@ -114,18 +119,32 @@ def _refused(model: nn.Module) -> Iterator[None]:
     def refuse(*_: Any) -> None:
         raise RuntimeError("the copy of a model calls the model")
 
-    handles = [module.register_forward_pre_hook(refuse) for module in model.modules()]
     module_hooks = [value for name, value in vars(nn.modules.module).items() if name.startswith("_global_")]
     of_all_modules = [(hooks, hooks.copy()) for hooks in module_hooks if isinstance(hooks, dict)]
-    for hooks, _ in of_all_modules:
-        hooks.clear()
-    try:
-        yield
-    finally:
+    with contextlib.ExitStack() as stack:
+        for module in model.modules():
+            stack.callback(module.register_forward_pre_hook(refuse).remove)
         for hooks, saved in of_all_modules:
-            hooks.update(saved)
-        for handle in handles:
-            handle.remove()
+            hooks.clear()
+            stack.callback(hooks.update, saved)
+        yield
+
+
+class _ReadOnly(TorchDispatchMode):
+    """Raises before a function writes to the memory of a model's parameters."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._memory = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        named = dict(zip((argument.name for argument in func._schema.arguments), args, strict=False)) | (kwargs or {})
+        for argument in func._schema.arguments:
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                for tensor in tensors_in(named.get(argument.name)):
+                    if tensor.untyped_storage()._cdata in self._memory:
+                        raise RuntimeError(f"{func} would write to a parameter of the model")
+        return func(*args, **(kwargs or {}))
 
 
 class Experiment:
@@ -147,6 +166,7 @@ class Experiment:
         self._original, self._training = model, training
         self._model, self._args, self._kwargs = experimental_copy(model, share=True), args, kwargs
         self._devices = sorted({p.device.index for p in model.parameters() if p.is_cuda})
+        self._is_shared = _is_large(model)
 
     def run(
         self,
@@ -164,7 +184,8 @@ class Experiment:
             visit: is told about each call of a module.
             edit: changes the copy before the run; it must not write to parameters, which are the model's.
         """
-        with _undisturbed(self._devices), _refused(self._original):
+        read_only = _ReadOnly(self._original) if self._is_shared else contextlib.nullcontext()
+        with _undisturbed(self._devices), _refused(self._original), read_only:
             model = self._model if visit is None else self._visited(visit)
             model = experimental_copy(model) if visit is None else model
             edit(model)

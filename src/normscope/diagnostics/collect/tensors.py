@@ -1,7 +1,8 @@
 """Which tensors can be measured, and the recorded state of live tensors: statistics, producers and consumers."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TypeGuard
+from typing import TypeGuard, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -9,11 +10,13 @@ from torch._subclasses import FakeTensor
 from torch.nn.parameter import is_lazy
 
 from normscope.ops.moments import Moments, compute_moments
-from normscope.tracing.sharded import is_dtensor
+from normscope.tracing.sharded import is_dtensor, local_part
 from normscope.tracing.tensor_table import TensorTable
 
 _SAMPLES = 4  # along each axis
 _PLAIN = (Tensor, nn.Parameter)
+
+Item = TypeVar("Item")
 
 
 def is_measurable(value: object) -> TypeGuard[Tensor]:
@@ -46,6 +49,16 @@ def sample_elements(tensor: Tensor, count: int) -> Tensor:
     """Return about `count` elements, always the same ones. They share the tensor's memory."""
     flat = tensor.detach().reshape(-1)
     return flat[:: max(1, -(-flat.numel() // count))]
+
+
+def copy_elements(tensor: Tensor, count: int) -> Tensor:
+    """Return a copy of about `count` elements, of a DTensor those of this rank, to compare them later."""
+    return sample_elements(local_part(tensor), count).clone()
+
+
+def sample_items(items: Sequence[Item], count: int) -> list[Item]:
+    """Return at most `count` items, spread over all."""
+    return list(items[:: max(1, -(-len(items) // count))])
 
 
 def is_only_masked(tensor: Tensor) -> bool:

@@ -9,7 +9,7 @@ from normscope.diagnostics.stats.loop import CopyRecord
 
 TRAINED_COPY = FindingKind("""
 target-network-trained: {module}, a copy of {original}, gets gradients{steps}
-why: It should follow {original} slowly, or stay as it is. With gradients, the loss is lowered by moving the targets
+why: It should follow {original} slowly, or stay fixed. With gradients, the loss is lowered by moving the targets
 instead of the predictions.
 fix: compute its output under torch.no_grad(), call requires_grad_(False) on it, and keep it out of the optimizer
 """)
@@ -26,12 +26,12 @@ fix: compute the target under torch.no_grad(), or pass target.detach() to the lo
 """)
 NEVER_UPDATED = FindingKind("""
 copy-never-updated: {module} did not change in {steps} steps of {original}
-why: {reason} It stays as it was when it was copied, so it falls behind more and more.
+why: {reason} It keeps the weights it was copied with, and falls further and further behind.
 fix: {fix}
 """)
 UPDATES_ORIGINAL = FindingKind("""
 copy-updates-original: {original} was moved towards {module} after {mixed} steps, and {module} never changed
-why: The average is written to the wrong side, which takes back what each step has learned.
+why: The average is written to the wrong model, which undoes what each step has learned.
 fix: swap them: for a, p in zip({copied}.parameters(), {trained}.parameters()): a.data.lerp_(p.data, 1 - decay)
 """)
 SAME = FindingKind("""
@@ -41,7 +41,7 @@ fix: copy.deepcopy({trained}), and load_state_dict or an average to update it
 """)
 EQUAL = FindingKind("""
 copy-equals-original: {module} was equal to {original} after each of {moved} steps
-why: It is overwritten at each step, so it is no slower than the original, and keeps nothing stable.
+why: It is overwritten at each step, so it changes as fast as the original, and gives no stable targets.
 fix: copy the weights every few hundred steps, or average them: a.lerp_(p, 0.005)
 """)
 

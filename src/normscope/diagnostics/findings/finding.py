@@ -100,6 +100,11 @@ class _TextFormatter(string.Formatter):
         return format_short(value) if isinstance(value, float) and not format_spec else format(value, format_spec)
 
 
+def in_line(line: str | None) -> str:
+    """A line of code as it appears in messages: ` (train.py:12)`, or nothing if it is unknown."""
+    return f" ({line})" if line else ""
+
+
 class RecordView:
     """A record, with data that several checks share computed once.
 
@@ -200,6 +205,15 @@ class RecordView:
         for step in self.record.steps:
             first.setdefault(step.optimizer, step.number or 1)
         return max(first.values(), default=1) - 1
+
+    def at_start(self, weight: ParameterRecord) -> TensorStats | None:
+        """The values when the x-ray began, if training had hardly begun by then."""
+        return weight.initial if self.steps_before_xray <= FEW_STEPS else None
+
+    def is_before_norm(self, module: ModuleRecord) -> bool:
+        """Whether only norms read its output, so that its scale does not matter."""
+        readers = self.readers.get(module.name, [])
+        return bool(readers) and all(reader.norm is not None for reader in readers)
 
     def is_trained(self, weight: ParameterRecord) -> bool:
         """Whether training has changed a weight so much that it says nothing about its initialization."""

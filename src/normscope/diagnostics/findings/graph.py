@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from normscope.diagnostics.findings.finding import Finding, FindingKind, RecordView, check
+from normscope.diagnostics.findings.finding import Finding, FindingKind, RecordView, check, in_line
 from normscope.diagnostics.module_names import (
     is_follower,
     is_inside,
@@ -101,11 +101,11 @@ def check_graph(view: RecordView) -> Iterator[Finding]:
         return
     if graph.without_graph:
         reason, fix = _why_whole(graph)
-        at = f" ({graph.line})" if graph.line else ""
+        at = in_line(graph.line)
         yield LOSS_WITHOUT_GRAPH.found_in("", _evidence(graph), "error", at=at, reason=reason, fix=fix)
     elif graph.calls_without_model == graph.backward_calls and not view.gradients and _is_optimized(view, graph):
         reason, fix = _why_whole(graph)
-        at = f" ({graph.line})" if graph.line else ""
+        at = in_line(graph.line)
         yield LOSS_WITHOUT_MODEL.found_in("", _evidence(graph), "error", at=at, reason=reason, fix=fix)
     else:
         yield from _cuts(view, graph)
@@ -133,7 +133,7 @@ def _why_whole(graph: GraphStats) -> tuple[str, str]:
         return reason, "compute the loss from the output of the model, with torch functions, outside of no_grad()"
     cut = _likely_first(graph)[0]
     where = f" in {module_ref(cut.module)}" if cut.module else ""
-    reason = f"the loss was computed from the model, but {_what(cut)} cuts the graph{where}{_at(cut)}"
+    reason = f"the loss was computed from the model, but {_what(cut)} cuts the graph{where}{in_line(cut.line)}"
     return reason, _FIX[cut.reason].format(module="the model")
 
 
@@ -148,10 +148,6 @@ def _likely_first(graph: GraphStats) -> list[GraphCut]:
 
 def _what(cut: GraphCut) -> str:
     return _WHAT[cut.reason].format(function=cut.function)
-
-
-def _at(cut: GraphCut) -> str:
-    return f" ({cut.line})" if cut.line else ""
 
 
 def _cuts(view: RecordView, graph: GraphStats) -> Iterator[Finding]:
@@ -176,7 +172,7 @@ def _cuts(view: RecordView, graph: GraphStats) -> Iterator[Finding]:
             {"parameters": len(groups[place]), "cut by": cut.function, "cut in": cut.module or None},
             _severity(view, graph, cut, place),
             what=_what(cut),
-            at=_at(cut),
+            at=in_line(cut.line),
             function=cut.function,
             where=f"in {module_ref(cut.module)} " if cut.module else "",
             also=f" Neither can {join_words([module_ref(name) for name in others])}." if others else "",
@@ -190,7 +186,7 @@ def _sampled(view: RecordView, cut: GraphCut) -> Finding:
     is_trained = any(p.in_optimizer for m, p in view.parameters if m.name in modules)
     evidence = {"parameters": len(cut.parameters), "read by": cut.module}
     severity = "warning" if is_trained else "note"
-    return SAMPLED.found_in(last, evidence, severity, reader=module_ref(cut.module), at=_at(cut))
+    return SAMPLED.found_in(last, evidence, severity, reader=module_ref(cut.module), at=in_line(cut.line))
 
 
 def _names_that_learn(view: RecordView) -> set[str]:

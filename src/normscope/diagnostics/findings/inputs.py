@@ -34,13 +34,13 @@ overflow or are rounded to 0
 """)
 COLLAPSED_OUTPUT = FindingKind("""
 collapsed-output: the model gives the same output for all samples, in each of {losses} losses
-why: The inputs and the targets of the samples differ, so what tells them apart gets lost inside.
+why: The inputs and the targets of the samples differ, but the model loses what tells the inputs apart.
 fix: look for dead units, a norm or a softmax over the wrong axis, and inputs that are far too small
 """)
 SAME_BATCH = FindingKind("""
-same-batch-repeated: the same batch comes again and again: {repeated} times in {batches} steps
+same-batch-repeated: the same batch is repeated {repeated} times in {batches} steps
 why: A DataLoader was started {loaders restarted} times, each time for its first batch, so the model sees only that one.
-fix: write for batch in loader, or create the iterator once, before the loop: batches = iter(loader)
+fix: iterate over it (for batch in loader), or create the iterator once, before the loop: batches = iter(loader)
 """)
 PADDING = FindingKind("""
 trains-on-padding: {padded:%} of the targets of the loss are padding (token {token})
@@ -54,7 +54,7 @@ fix: shuffle the data: DataLoader(..., shuffle=True)
 """)
 SORTED = FindingKind("""
 sorted-batches: all samples of a batch have the same label, in each of {batches} batches with {classes} classes
-why: Each step teaches the model to answer one class only, and the next step another one.
+why: Each step teaches the model to predict a single class, and the next step a different one.
 fix: shuffle the data: DataLoader(..., shuffle=True)
 """)
 

@@ -21,7 +21,7 @@ classes the loss cannot fall below {minimum loss}, and gradients are small.
 fix: pass the input of {function}() to the loss; apply {function}() only where you need probabilities
 """)
 VALUES_ARE_PROBABILITIES = FindingKind("""
-probabilities-as-logits: {call} gets probabilities, and expects logits: each row is from 0 to 1 and has the sum 1
+probabilities-as-logits: {call} expects logits, but gets probabilities: each row is from 0 to 1 and sums to 1
 why: Cross-entropy applies softmax to its input. For inputs between 0 and 1 the result is nearly uniform: with {classes}
 classes the loss cannot fall below {minimum loss}, and gradients are small.
 fix: pass the values before they are normalized, or use F.nll_loss on their logarithms
@@ -34,8 +34,8 @@ fix: pass the input of {function}() to the loss, or use F.binary_cross_entropy o
 """)
 RATES = FindingKind("""
 probabilities-as-logits: the output of {source} is passed to {call}, which expects logarithms of rates
-why: The loss takes the exponential of its input: of an input that is positive already, all rates are above 1.
-fix: pass the input of {function}(), or log_input=False
+why: The loss takes the exponential of its input: if the input is already positive, all rates are above 1.
+fix: pass the input of {function}(), or set log_input=False
 """)
 NORMALIZED_TWICE = FindingKind("""
 probabilities-as-logits: {second}() is applied to the output of {source}, which are probabilities already
@@ -45,8 +45,8 @@ fix: apply one of the two only, to the output of the last linear layer; for log-
 """)
 LOGITS_AS_LOG_PROBABILITIES = FindingKind("""
 logits-as-probabilities: {call} expects log-probabilities, but gets values up to {largest}
-why: Logarithms of probabilities are at most 0. Of {what} the loss is no likelihood: it falls below zero without bound
-as the outputs grow, rather than when they become right.
+why: Logarithms of probabilities are at most 0. With {what}, the loss is not a likelihood: it decreases without bound as
+the outputs grow, whether or not they are right.
 fix: apply F.log_softmax(x, dim={axis}) to the input of the loss{or_else}
 """)
 NO_PROBABILITIES = FindingKind("""
@@ -56,15 +56,15 @@ fix: use F.binary_cross_entropy_with_logits, or apply sigmoid to the output of t
 """)
 CLAMPED_PROBABILITIES = FindingKind("""
 logits-as-probabilities: {call} expects probabilities, but gets the output of {source}
-why: {function}() is no sigmoid: where it cuts off values, the gradient is zero, and the samples that are most wrong
-are not learned from.{zeros}
+why: {function}() is not a sigmoid: where it cuts off values, the gradient is zero, so nothing is learned from the
+samples that are most wrong.{zeros}
 fix: use F.binary_cross_entropy_with_logits on the output of the last linear layer
 """)
 SOFTMAX_OVER_BATCH = FindingKind("""
 softmax-over-batch: {source} normalizes over the batch, and not over the classes, before {call}
-why: The probabilities of each class have the sum 1 over the samples of a batch: each sample's prediction depends on
-the others, and the classes of a sample do not compete.
-fix: use the axis of the classes: dim=-1, or dim=1 for inputs of shape (batch, classes, ...)
+why: The probabilities of each class sum to 1 over the samples of a batch: the prediction for a sample depends on the
+others, and the classes of a sample do not compete.
+fix: normalize over the classes: dim=-1, or dim=1 for inputs of shape (batch, classes, ...)
 """)
 ONE_OUTPUT = FindingKind("""
 softmax-over-one-output: {call} normalizes over a single output, whose probability is always 1
@@ -73,8 +73,8 @@ fix: for two classes, use two outputs, or one output with F.binary_cross_entropy
 """)
 OUT_OF_REACH = FindingKind("""
 output-out-of-reach: {outside:%} of the targets lie outside of what {source} returns, {low} to {high}
-why: Targets are from {target min} to {target max}. What no output can reach is {unreachable:%} of their variance: this
-part of the loss remains, and pushes the activation into saturation.
+why: Targets are from {target min} to {target max}. The part that no output can reach is {unreachable:%} of their
+variance: this part of the loss remains, and pushes the activation into saturation.
 fix: remove {function}() from the output, or scale the targets to its range
 """)
 BOUNDED_LOGITS = FindingKind("""

@@ -9,8 +9,8 @@ from normscope.diagnostics.stats.losses import LossFunctionStats
 
 BROADCASTS = FindingKind("""
 loss-broadcasts: {call} broadcasts predictions {predictions} against targets {targets}
-why: Predictions are compared with targets of other samples or outputs, rather than with their own. The loss is smallest
-if all predictions are the mean of the targets that they meet.
+why: Predictions are compared with the targets of other samples or outputs, rather than with their own. The loss is
+lowest when every prediction is the mean of the targets.
 fix: give both the same shape: predictions.squeeze(-1), targets.unsqueeze(-1), or predictions.gather(1, index)
 """)
 TRANSPOSED = FindingKind("""
@@ -53,7 +53,7 @@ fix: check the mask: it may be inverted, or compare with the wrong padding value
 """)
 FEW_TARGETS = FindingKind("""
 no-targets: only {kept} of {all} targets of {call} are not ignored
-why: The gradient comes from less than two targets per batch: it is noisy, and most of the data is not learned from.
+why: The gradient comes from fewer than two targets per batch: it is noisy, and most of the data is not used.
 fix: check how labels are masked; masks are often inverted
 """)
 CONSTANT = FindingKind("""
@@ -76,8 +76,8 @@ fix: shift only once: labels=input_ids if the model computes the loss
 """)
 SMOOTHING = FindingKind("""
 label-smoothing-too-large: the labels of {call} are smoothed by {smoothing}
-why: Label smoothing of s puts a weight of s on all classes alike, and 1 - s on the right one: less than half of the
-target depends on the label. Usual values are 0.1 to 0.2.
+why: Label smoothing of s spreads a probability of s evenly over all classes, and leaves 1 - s for the right one: less
+than half of the target depends on the label. Usual values are 0.1 to 0.2.
 fix: use label_smoothing=0.1, or none
 """)
 ZERO_WEIGHTS = FindingKind("""

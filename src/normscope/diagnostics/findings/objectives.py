@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from statistics import fmean
 
-from normscope.diagnostics.findings.finding import Finding, FindingKind, RecordView, check
+from normscope.diagnostics.findings.finding import Finding, FindingKind, RecordView, check, in_line
 from normscope.diagnostics.findings.loss_calls import CLASS_LOSSES, HAND_WRITTEN, describe_call
 from normscope.diagnostics.stats.losses import LossFunctionStats, ObjectiveStats, ObjectiveTerm
 
@@ -137,7 +137,7 @@ def _maximized(
         return
     if term.is_signed:
         if loss.function == "difference" and min(values) < 0 and not term.is_weighted:
-            yield SIGNED.found_in("", {"last": values[-1], "line": objective.line}, where=_where(objective))
+            yield SIGNED.found_in("", {"last": values[-1], "line": objective.line}, where=in_line(objective.line))
         return
     is_likelihood = loss.function in ("log_likelihood", "similarity")
     if loss.function == "product" or (is_likelihood and term.is_weighted):
@@ -165,7 +165,7 @@ def _trend(objective: ObjectiveStats, loss: LossFunctionStats) -> Iterator[Findi
     third = len(values) // 3
     first, last = fmean(values[:third]), fmean(values[-third:])
     if 0 < 2 * first < last and _kendall(values) >= STEADY:
-        yield RISES.found_in("", {"first": first, "last": last, "steps": len(values)}, where=_where(objective))
+        yield RISES.found_in("", {"first": first, "last": last, "steps": len(values)}, where=in_line(objective.line))
 
 
 def _unbounded(objective: ObjectiveStats, values: list[float]) -> Iterator[Finding]:
@@ -173,7 +173,7 @@ def _unbounded(objective: ObjectiveStats, values: list[float]) -> Iterator[Findi
     first, last = fmean(values[:third]), fmean(values[-third:])
     if max(values[-third:]) < UNBOUNDED_LOSS and last < -UNBOUNDED_GROWTH * abs(first):
         evidence = {"first": values[0], "last": values[-1], "steps": len(values), "line": objective.line}
-        yield UNBOUNDED.found_in("", evidence, where=_where(objective))
+        yield UNBOUNDED.found_in("", evidence, where=in_line(objective.line))
 
 
 def _kendall(values: list[float]) -> float:
@@ -193,14 +193,14 @@ def _summed(objective: ObjectiveStats, term: ObjectiveTerm, values: list[float])
     severity = "warning" if is_large and not (objective.adapts or objective.clips) else "note"
     trend = "" if falls or len(values) < 3 else f"It does not fall: {values[0]:.3g} at first, {values[-1]:.3g} at last."
     evidence = {"batch": objective.batch, "lr": objective.lr, "line": objective.line}
-    values_of = {"optimizer": objective.optimizer, "lr of mean": rate, "where": _where(objective), "trend": trend}
+    values_of = {"optimizer": objective.optimizer, "lr of mean": rate, "where": in_line(objective.line), "trend": trend}
     yield SUMMED.found_in("", evidence, severity, **values_of)
 
 
 def _scaled(objective: ObjectiveStats, term: ObjectiveTerm) -> Iterator[Finding]:
     if term.factor is None or term.is_weighted:
         return
-    where, factor = _where(objective), abs(term.factor) * (objective.batch if term.is_sum else 1)
+    where, factor = in_line(objective.line), abs(term.factor) * (objective.batch if term.is_sum else 1)
     if factor == 0:
         effect, fix = "All gradients are zero, and nothing is learned.", "remove the factor"
         yield SCALED.found_in("", {"factor": 0.0, "line": objective.line}, "error", where=where, effect=effect, fix=fix)
@@ -239,8 +239,4 @@ def _constant(view: RecordView, objective: ObjectiveStats) -> Iterator[Finding]:
         return
     if any((parameter.update_ratio or 0.0) > 1e-6 for _, parameter in view.parameters):
         evidence = {"value": values[0], "passes": objective.backward_passes}
-        yield CONSTANT_LOSS.found_in("", evidence, where=_where(objective))
-
-
-def _where(objective: ObjectiveStats) -> str:
-    return "" if objective.line is None else f" ({objective.line})"
+        yield CONSTANT_LOSS.found_in("", evidence, where=in_line(objective.line))

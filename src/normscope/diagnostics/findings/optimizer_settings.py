@@ -32,7 +32,8 @@ fix: use momentum=0.9, or divide the learning rate by {divisor}
 BETAS = FindingKind("""
 betas-swapped: {optimizer} has betas=({beta1:g}, {beta2:g})
 why: The first is for the average of the gradients, the second for that of their squares, which needs the longer
-average. Swapped, each step follows the gradients of the last {memory} steps, divided by a size that changes at once.
+average. Swapped, each step averages the gradients of the last {memory} steps, scaled by the size of the
+last few alone.
 fix: betas=(0.9, 0.999)
 """)
 

@@ -11,34 +11,34 @@ from normscope.diagnostics.record import ModuleRecord
 from normscope.diagnostics.stats.structure import PeerDifference
 
 CALLED_MORE_OFTEN = FindingKind("""
-called-more-often-than-peers: {module} runs {times} times in each forward pass, the {peers} modules like it once
-why: Its weights are used {times} times in a row of layers that are meant to have weights of their own.
-fix: look in forward for a line that is there twice, or for the wrong index or name; call {module} once
+called-more-often-than-peers: {module} runs {times} times in each forward pass, the {peers} similar modules once
+why: Its weights are used {times} times, where each layer is meant to have its own.
+fix: look for a repeated line, a wrong index or a wrong name in forward, and call {module} once
 """)
 DIFFERS_FROM_PEERS = FindingKind("""
-differs-from-peers: {module} differs from the {peers} modules like it: {attribute} is {value}, not {others}
-why: One block of a row of equal blocks that computes something else is mostly a slip.
-fix: make {attribute} the same in all of them, or give this one a class of its own if it is meant
+differs-from-peers: {module} differs from the {peers} similar modules: {attribute} is {value}, not {others}
+why: In a stack of otherwise identical blocks, one that computes something else is usually a mistake.
+fix: make {attribute} the same in all of them, or give this one a class of its own if it is intended
 """)
 MISSING_RESIDUAL = FindingKind("""
-missing-residual: {module} adds its input {adds}, the {peers} modules like it add theirs {peers add} times
-why: Without the residual connection the signal and the gradient of all earlier blocks pass only through this block's
-layers.
-fix: return x + block(x) there as in the others
+missing-residual: {module} adds its input {adds}, the {peers} similar modules add theirs {peers add} times
+why: Without a residual connection, the signal from all earlier blocks, and their gradient, pass only through the layers
+of this block.
+fix: return x + block(x), as in the other blocks
 """)
 LINEAR_IN_A_ROW = FindingKind("""
 linear-layers-in-a-row: nothing nonlinear lies between {module} and {next}{more}
-why: A product of two linear maps is one linear map: the layers together can do no more than a single one.
+why: Without a nonlinearity in between, they compute nothing that a single linear layer cannot.
 fix: put an activation such as nn.ReLU() between them, or merge them
 """)
 SHARED_LAYERS = FindingKind("""
 shared-parameters: {count} layers of {module} are the same module
-why: A list times n, as in [layer] * {count}, repeats one object, so all layers have the same weights.
-fix: create each one: nn.ModuleList(make_layer() for _ in range({count}))
+why: [layer] * {count} repeats one module instead of copying it, so all layers share the same weights.
+fix: create each layer: nn.ModuleList(make_layer() for _ in range({count}))
 """)
 TIED_LAYERS = FindingKind("""
 shared-parameters: {module} has the weight of {other}, but a bias of its own
-why: Two layers with the same weight and different biases are one by mistake mostly: they cannot learn different things.
+why: Sharing a weight but not the bias is usually a mistake: the two layers cannot learn different things.
 fix: give {module} a weight of its own, unless they are meant to be tied
 """)
 DROPOUT_TOO_LARGE = FindingKind("""
@@ -48,10 +48,10 @@ the part that is kept.
 fix: use p = {kept}, or 0.1 to 0.5
 """)
 DROPOUT_ON_LOGITS = FindingKind("""
-dropout-on-logits: the output of a dropout in {module} is what {loss} compares with the targets
-why: In training, some predictions are replaced by zero and the others enlarged, which adds noise to the loss that no
-weights can avoid.
-fix: remove the dropout after the last layer, and use it before
+dropout-on-logits: {loss} gets the output of a dropout in {module} as predictions
+why: In training, some predictions are set to zero and the others are scaled up. This adds noise to the loss that no
+weights can remove.
+fix: apply dropout before the last layer, not after it
 """)
 
 _TRAILING = re.compile(r"\d+$")

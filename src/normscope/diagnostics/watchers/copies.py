@@ -12,7 +12,7 @@ from torch.optim.optimizer import Optimizer
 
 from normscope.diagnostics.collect.parameters import parameters_of
 from normscope.diagnostics.collect.source_lines import source_line
-from normscope.diagnostics.collect.tensors import is_measurable, sample_elements
+from normscope.diagnostics.collect.tensors import copy_elements, is_measurable, sample_items
 from normscope.diagnostics.module_names import is_inside
 from normscope.diagnostics.stats.loop import BootstrapRecord, CopyRecord
 from normscope.diagnostics.watchers.watcher import Watched, Watcher
@@ -91,7 +91,7 @@ class CopyWatcher(Watcher):
             if not is_lazy(a) and not is_lazy(b) and is_measurable(local_part(a)) and is_measurable(local_part(b))
         ]
         weights = [pair for pair in weights if pair[0].dim() >= 2] or weights
-        weights = weights[:: max(1, -(-len(weights) // _MAX_WEIGHTS))]
+        weights = sample_items(weights, _MAX_WEIGHTS)
         if not weights:
             return
         pair = _Pair(
@@ -225,7 +225,7 @@ def _shapes(module: nn.Module) -> tuple[Any, ...]:
 
 
 def _sample(weight: Tensor) -> Tensor:
-    return sample_elements(local_part(weight), _SAMPLE).double()
+    return copy_elements(weight, _SAMPLE).double()
 
 
 def _all_equal(a: list[Tensor], b: list[Tensor]) -> bool:

@@ -14,15 +14,14 @@ class HintWatcher(Watcher):
 
     def __init__(self, watched: Watched) -> None:
         super().__init__(watched)
-        self._stepped: set[int] = set()
+        self._without_step = list(watched.hints.optimizers)
 
     def after_step(self, optimizer: Optimizer) -> None:
-        self._stepped.add(id(optimizer))
+        self._without_step = [one for one in self._without_step if one is not optimizer]
 
     def finish(self) -> dict[str, Any]:
-        hints = self.watched.hints
-        without_step = [one for one in hints.optimizers if id(one) not in self._stepped]
-        stats = HintStats(_names(hints.optimizers), _names(without_step), hints.loss_name, hints.batches_per_epoch)
+        hints, without_step = self.watched.hints, _names(self._without_step)
+        stats = HintStats(_names(hints.optimizers), without_step, hints.loss_name, hints.batches_per_epoch)
         return {} if stats == HintStats() else {"hints": stats}
 
 

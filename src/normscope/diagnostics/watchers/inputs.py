@@ -14,7 +14,7 @@ from normscope.diagnostics.collect.session import CallFrame
 from normscope.diagnostics.collect.source_lines import source_line
 from normscope.diagnostics.collect.tensors import is_measurable, is_readable
 from normscope.diagnostics.stats.inputs import InputsRecord, InputUse
-from normscope.diagnostics.watchers.attention_use import padding_of
+from normscope.diagnostics.watchers.attention_use.masks import padding_of
 from normscope.diagnostics.watchers.watcher import Watched, Watcher
 from normscope.tracing.module_kinds import is_linear
 from normscope.tracing.nested_tensors import tensors_in
@@ -74,7 +74,7 @@ class InputsWatcher(Watcher):
         """The labels where they change, while each is at least the one before; then nothing more."""
         self._is_ordered = True
         self._spreads: list[bool] = []
-        self._changed = 0
+        self._changed = self._losses = 0
 
     def enter_module(self, frame: CallFrame, args: Any, kwargs: Any, outer: Sequence[CallFrame]) -> None:
         if not torch.is_grad_enabled():
@@ -130,7 +130,8 @@ class InputsWatcher(Watcher):
             return
         if target.numel() > _MAX_ELEMENTS:
             return
-        if len(self._spreads) < 10 * _MAX_CALLS and torch.is_grad_enabled():
+        if self._losses < 10 * _MAX_CALLS and torch.is_grad_enabled():
+            self._losses += 1
             self._see_loss(call, prediction.detach(), target.detach())
 
     def stop(self) -> None:

@@ -14,7 +14,7 @@ from torch.optim.optimizer import Optimizer
 from normscope.diagnostics.collect.parameters import parameters_of
 from normscope.diagnostics.collect.session import CallFrame
 from normscope.diagnostics.collect.source_lines import source_line, source_text
-from normscope.diagnostics.collect.tensors import is_measurable, sample_elements
+from normscope.diagnostics.collect.tensors import copy_elements, is_measurable, sample_items
 from normscope.diagnostics.module_names import join_names
 from normscope.diagnostics.stats.loop import EvalDropout, PassesRecord
 from normscope.diagnostics.watchers.watcher import Watched, Watcher
@@ -131,7 +131,7 @@ class ModeWatcher(Watcher):
         shards = sharded_by_whole(module)  # the whole of a sharded parameter is freed after the pass
         parameters = [shards.get(id(parameter), parameter) for parameter in module.parameters()]
         weights = [p for p in parameters if not is_lazy(p) and is_measurable(local_part(p)) and p.dim() >= 2]
-        weights = weights[:: max(1, -(-len(weights) // _MAX_WEIGHTS))]
+        weights = sample_items(weights, _MAX_WEIGHTS)
         self._units[module] = unit = _Unit(
             type(module).__name__,
             name,
@@ -140,7 +140,7 @@ class ModeWatcher(Watcher):
             weakref.WeakValueDictionary(modules),
             {id(p) for p in parameters},
             [weakref.ref(weight) for weight in weights],
-            [_sample(weight) for weight in weights],
+            [copy_elements(weight, _SAMPLE) for weight in weights],
         )
         return unit
 
@@ -236,7 +236,7 @@ def _take_dropped(unit: _Unit) -> None:
 def _record(unit: _Unit, module: nn.Module) -> PassesRecord:
     got_gradient = any(parameter.grad is not None for parameter in module.parameters())
     weights = [(reference(), start) for reference, start in zip(unit.weights, unit.at_start, strict=True)]
-    moved = any(weight is None or not torch.equal(_sample(weight), start) for weight, start in weights)
+    moved = any(weight is None or not torch.equal(copy_elements(weight, _SAMPLE), start) for weight, start in weights)
     return PassesRecord(
         module=unit.name,
         kind=unit.kind,
@@ -255,10 +255,6 @@ def _record(unit: _Unit, module: nn.Module) -> PassesRecord:
         steps=unit.steps,
         source=unit.source,
     )
-
-
-def _sample(weight: Tensor) -> Tensor:
-    return sample_elements(local_part(weight), _SAMPLE).clone()
 
 
 def _depends_on_mode(module: nn.Module) -> bool:

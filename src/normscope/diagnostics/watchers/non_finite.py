@@ -56,7 +56,8 @@ class NonFiniteWatcher(Watcher):
         self._gradient: NonFiniteOrigin | None = None
         self._is_over = False
         self._steps = self._steps_before = 0
-        self._losses: list[float] = []
+        self._first_loss: float | None = None
+        self._last_loss: float | None = None
         self._sums: dict[int, float] = {}
         self._largest_update: float | None = None
 
@@ -161,7 +162,8 @@ class NonFiniteWatcher(Watcher):
                 continue
             value = float(root.detach())
             if math.isfinite(value):
-                self._losses.append(value)
+                self._first_loss = value if self._first_loss is None else self._first_loss
+                self._last_loss = value
                 continue
             self._loss = self._origins.get(root)
             if self._gradient is None:
@@ -188,9 +190,10 @@ class NonFiniteWatcher(Watcher):
     def finish(self) -> dict[str, Any]:
         if not self._is_over and self._gradient is None:
             return {}
-        first, last = (self._losses[0], self._losses[-1]) if self._losses else (None, None)
-        stats = NonFiniteStats(self._loss, self._gradient, self._steps_before, first, last, self._largest_update)
-        return {"non_finite": stats}
+        losses = self._first_loss, self._last_loss
+        return {
+            "non_finite": NonFiniteStats(self._loss, self._gradient, self._steps_before, *losses, self._largest_update)
+        }
 
 
 def _is_finite(tensor: Tensor) -> bool:

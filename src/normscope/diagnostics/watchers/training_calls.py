@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import nn
+from torch.autograd.graph import GradientEdge
 from torch.nn.utils import clip_grad
 from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import Optimizer
@@ -28,6 +29,7 @@ class Listener(Protocol):
 
 _listeners: list[Listener] = []
 _originals: list[tuple[Any, str, Any, Any]] = []  # holder, name, the original, the wrapper
+_installed: set[Callable[..., Any]] = set()
 _lock = threading.Lock()
 _running = threading.local()
 
@@ -66,13 +68,17 @@ def _replace(holder: Any, name: str, wrapper: Callable[..., Any]) -> None:
 
     @functools.wraps(original)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
+        if wrapped not in _installed:  # nobody listens any more, but someone else's wrapper still calls this one
+            return original(*args, **kwargs)
         return wrapper(original, *args, **kwargs)
 
     _originals.append((holder, name, original, wrapped))
+    _installed.add(wrapped)
     setattr(holder, name, wrapped)
 
 
 def _restore() -> None:
+    _installed.clear()
     while _originals:
         holder, name, original, wrapped = _originals.pop()
         if getattr(holder, name) is wrapped:  # otherwise someone else has replaced it meanwhile
@@ -92,10 +98,12 @@ def _tell(event: str, *args: Any) -> None:
 
 
 def _backward(original: Callable[..., Any], tensors: Any, *args: Any, **kwargs: Any) -> Any:
-    roots = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+    is_one = isinstance(tensors, torch.Tensor | GradientEdge)
+    given = [tensors] if is_one else list(tensors)
+    roots = [root for root in given if isinstance(root, torch.Tensor)]
     _tell("before_backward", roots)
     try:
-        return original(tensors if isinstance(tensors, torch.Tensor) else roots, *args, **kwargs)
+        return original(tensors if is_one else given, *args, **kwargs)
     finally:
         _tell("after_backward", roots)
 
@@ -130,5 +138,5 @@ def _clip(
     original: Callable[..., Any], parameters: Any, max_norm: float, total_norm: Any, *args: Any, **kwargs: Any
 ) -> Any:
     parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-    _tell("clip_gradients", parameters, float(total_norm), float(max_norm))
+    _tell("clip_gradients", parameters, total_norm, max_norm)
     return original(parameters, max_norm, total_norm, *args, **kwargs)

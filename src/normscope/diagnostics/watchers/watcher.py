@@ -83,7 +83,7 @@ class Watcher:
     def step_schedule(self, scheduler: Any) -> None:
         """A learning rate scheduler has stepped."""
 
-    def clip_gradients(self, parameters: Sequence[Tensor], norm: float, limit: float) -> None:
+    def clip_gradients(self, parameters: Sequence[Tensor], norm: Tensor, limit: float) -> None:
         """`clip_grad_norm_` limits gradients whose norm is `norm`."""
 
     def iterate_loader(self, loader: Any) -> None:

@@ -9,16 +9,16 @@ from typing import Any
 import torch
 
 from normscope.diagnostics.collect.session import CallFrame
-from normscope.diagnostics.watchers.attention_use import AttentionUseWatcher
+from normscope.diagnostics.watchers.attention_use.watcher import AttentionUseWatcher
 from normscope.diagnostics.watchers.copies import CopyWatcher
-from normscope.diagnostics.watchers.dependence import DependenceWatcher
-from normscope.diagnostics.watchers.graph import GraphWatcher
+from normscope.diagnostics.watchers.dependence.watcher import DependenceWatcher
+from normscope.diagnostics.watchers.graph.watcher import GraphWatcher
 from normscope.diagnostics.watchers.hints import HintWatcher
 from normscope.diagnostics.watchers.inputs import InputsWatcher
-from normscope.diagnostics.watchers.losses import LossWatcher
+from normscope.diagnostics.watchers.losses.watcher import LossWatcher
 from normscope.diagnostics.watchers.modes import ModeWatcher
 from normscope.diagnostics.watchers.non_finite import NonFiniteWatcher
-from normscope.diagnostics.watchers.optimizers import OptimizerWatcher
+from normscope.diagnostics.watchers.optimizers.watcher import OptimizerWatcher
 from normscope.diagnostics.watchers.periodic import PeriodicWatcher
 from normscope.diagnostics.watchers.structure import StructureWatcher
 from normscope.diagnostics.watchers.training_calls import listening
@@ -100,12 +100,13 @@ class Watchers:
         return found
 
     def _hear(self, event: str, *args: Any) -> None:
+        if not self._session.is_active or threading.get_ident() != self._session.thread:
+            return
         if event in ("before_step", "after_step"):  # an optimizer calls hundreds of functions
             self._is_stepping = event == "before_step"
-        if event == "call_outside_module" and args[0] in self._names:
+        if event == "call_outside_module" and (type(args[0]).__hash__ is None or args[0] in self._names):
             return
-        if self._session.is_active and threading.get_ident() == self._session.thread:
-            self._tell(event, *args)
+        self._tell(event, *args)
 
     def _tell(self, event: str, *args: Any) -> None:
         for watch in self._by_event[event]:

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from normscope.diagnostics.collect.tensors import is_readable
-from normscope.diagnostics.watchers.value_origins import is_plain, rows_of
+from normscope.diagnostics.watchers.losses.value_origins import is_plain, rows_of
 from normscope.ops.cross_entropy import IGNORE_INDEX, cross_entropy
 from normscope.tracing.tracer import FunctionCall
 

@@ -8,7 +8,7 @@ from torch.optim.optimizer import Optimizer
 
 from normscope.diagnostics.collect.source_lines import source_line
 from normscope.diagnostics.stats.losses import ObjectiveStats, ObjectiveTerm
-from normscope.diagnostics.watchers.objective_terms import Terms
+from normscope.diagnostics.watchers.losses.objective_terms import Terms
 
 MAX_VALUES = 1000
 """Values of an objective that are kept. The first non-finite one after them is kept too."""

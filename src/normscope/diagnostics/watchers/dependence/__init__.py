@@ -1,0 +1,1 @@
+"""What outputs of a model depend on: later tokens, other samples, positions."""

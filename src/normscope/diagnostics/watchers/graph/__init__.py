@@ -1,0 +1,1 @@
+"""Which parameters reach the loss, and where autograd loses them."""
