@@ -12,6 +12,7 @@ CAUSES: dict[str, set[str]] = {
     "label smoothing hides the labels": {"label-smoothing-too-large"},
     "targets never vary": {"constant-targets"},
     "targets are the inputs": {"targets-equal-inputs", "anchor-equals-positive"},
+    "targets are those of another token": {"targets-shifted-twice", "targets-equal-inputs"},
     "targets cannot be reached by the output": {
         "output-out-of-reach", "targets-out-of-range", "softmax-over-one-output",
     },

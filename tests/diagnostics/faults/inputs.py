@@ -195,3 +195,11 @@ def one_folder_after_the_other() -> Setup:
         return x[chosen], y[chosen]
 
     return steps(nn.Sequential(nn.Flatten(), mlp(64, 32, 4)), data, count=9)
+
+
+@fault("sorted-batches", "")
+def classes_in_order_across_batches() -> Setup:
+    """A batch contains the end of one class and the beginning of the next."""
+    x, y = points(0, count=192)
+    order = y.argsort()
+    return steps(mlp(16, 32, 4), lambda i: (x[order[24 * i : 24 * i + 24]], y[order[24 * i : 24 * i + 24]]), count=8)

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tests.diagnostics.cases import Setup, fault, train
+from tests.diagnostics.healthy.huggingface import gpt2
 from tests.diagnostics.networks import Decoder, LSTMModel, mlp
 from tests.diagnostics.tasks import points, texts
 
@@ -347,5 +348,28 @@ def kl_divergence_of_log_targets_with_mean() -> Setup:
         x, _ = points(i)
         loss: Tensor = nn.KLDivLoss(log_target=True)(model(x).log_softmax(1), teacher(x).log_softmax(1).detach())
         return loss
+
+    return train(model, loss)
+
+
+@fault("targets-shifted-twice", "")
+def labels_shifted_by_dataset_and_loss() -> Setup:
+    model: Any = Decoder(depth=1)
+
+    def loss(i: int) -> Tensor:
+        x, y = texts(i)
+        return F.cross_entropy(model(x)[:, :-1].flatten(0, 1), y[:, 1:].flatten())
+
+    return train(model, loss)
+
+
+@fault("targets-shifted-twice", "", needs="transformers")
+def shifted_labels_for_a_model_that_shifts() -> Setup:
+    model: Any = gpt2(depth=1)
+
+    def loss(i: int) -> Tensor:
+        x, y = texts(i)
+        value: Tensor = model(input_ids=x, labels=y.contiguous()).loss
+        return value
 
     return train(model, loss)

@@ -211,3 +211,30 @@ def loss_of_rounded_outputs() -> Setup:
         return loss
 
     return train(model, loss)
+
+
+@fault("negative-loss", "")
+def divergence_with_the_wrong_sign() -> Setup:
+    """The term of the log-variances of a VAE has no minimum with a plus."""
+    model: Any = nn.ModuleDict({"encoder": mlp(16, 32, 8), "decoder": mlp(4, 32, 16)})
+
+    def loss(i: int) -> Tensor:
+        x, _ = points(i)
+        mean, log_variance = model["encoder"](x).chunk(2, 1)
+        output = model["decoder"](mean + torch.randn_like(mean) * (0.5 * log_variance).exp())
+        divergence = -0.5 * (1 + log_variance - mean.square() - log_variance.exp()).sum(1).mean()
+        return F.mse_loss(output, x) - divergence
+
+    return train(model, loss, steps=60, optimizer=torch.optim.Adam(model.parameters(), lr=5e-3))
+
+
+@fault("negative-loss", "")
+def pairs_pushed_apart_without_a_margin() -> Setup:
+    model: Any = mlp(16, 64, 8)
+
+    def loss(i: int) -> Tensor:
+        x, labels = points(i)
+        distances = (model(x) - model(x.flip(0))).square().sum(1)
+        return torch.where(labels == labels.flip(0), distances, -distances).mean()
+
+    return train(model, loss, steps=60, optimizer=torch.optim.Adam(model.parameters(), lr=0.02))

@@ -3,10 +3,11 @@
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 import normscope
-from tests.diagnostics.cases import Setup, healthy, run_steps, two_training_steps
+from tests.diagnostics.cases import Setup, healthy, run_steps, train, two_training_steps
 from tests.diagnostics.networks import RNN, Decoder, Encoder, LSTMModel, StateSpaceModel
 from tests.diagnostics.tasks import CONTEXT, VOCAB_SIZE, classify, classify_stride, predict_next, texts
 
@@ -166,3 +167,45 @@ def batchnorm_with_mask(seed: int) -> Setup:
         return torch.where(torch.arange(CONTEXT)[None] < lengths[:, None], tokens, 0), tokens[:, 0] % 4
 
     return two_training_steps(model, classify(model, data), after=30 * seed)
+
+
+@healthy()
+def predicts_the_next_two_tokens(seed: int) -> Setup:
+    model: Any = nn.ModuleDict({"body": Decoder(depth=1), "second": nn.Linear(VOCAB_SIZE, VOCAB_SIZE)})
+
+    def loss(i: int) -> Tensor:
+        x, y = texts(seed + i)
+        logits = model["body"](x)
+        next_one = F.cross_entropy(logits.flatten(0, 1), y.flatten())
+        return next_one + F.cross_entropy(model["second"](logits)[:, :-1].flatten(0, 1), y[:, 1:].flatten())
+
+    return train(model, loss)
+
+
+@healthy()
+def copies_its_padded_source(seed: int) -> Setup:
+    """A decoder gets the tokens before each target, and an encoder the targets themselves; padding is ignored."""
+
+    class Copier(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding = nn.Embedding(VOCAB_SIZE + 2, 16)
+            self.encoder, self.decoder = nn.GRU(16, 32, batch_first=True), nn.GRU(16, 32, batch_first=True)
+            self.head = nn.Linear(32, VOCAB_SIZE + 2)
+
+        def forward(self, source: Tensor, before: Tensor) -> Tensor:
+            _, state = self.encoder(self.embedding(source))
+            logits: Tensor = self.head(self.decoder(self.embedding(before), state)[0])
+            return logits
+
+    model: Any = Copier()
+
+    def loss(i: int) -> Tensor:
+        x, _ = texts(seed + i)
+        lengths = torch.randint(3, 12, (len(x), 1), generator=torch.Generator().manual_seed(i))
+        is_padding = torch.arange(x.shape[1]) >= lengths
+        source = (x + 2).masked_fill(is_padding, 0)
+        before = F.pad(source[:, :-1], (1, 0), value=1)
+        return F.cross_entropy(model(source, before).flatten(0, 1), source.masked_fill(is_padding, -100).flatten())
+
+    return train(model, loss)

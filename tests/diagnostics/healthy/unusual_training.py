@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from tests.diagnostics.cases import Setup, adamw, healthy, run_steps, two_training_steps
+from tests.diagnostics.cases import Setup, adamw, healthy, run_steps, train, two_training_steps
 from tests.diagnostics.networks import convnet, mlp
 from tests.diagnostics.tasks import classify, images, points
 
@@ -181,3 +181,79 @@ def raw_pixels_before_norm(seed: int) -> Setup:
     x, labels = images(seed)
     pixels = (x - x.min()) / (x.max() - x.min()) * 255
     return model, lambda: run_steps([lambda: F.cross_entropy(model(pixels), labels)] * 2, adamw(model))
+
+
+@healthy()
+def positive_before_a_queue_of_negatives(seed: int) -> Setup:
+    """As in MoCo: the right class is always the first, since it is the similarity to the positive."""
+
+    class Contrast(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder = mlp(16, 32, 8)
+            self.register_buffer("queue", F.normalize(torch.randn(8, 64), dim=0))
+
+        def forward(self, a: Tensor, b: Tensor) -> Tensor:
+            query = F.normalize(self.encoder(a), dim=1)
+            with torch.no_grad():
+                key = F.normalize(self.encoder(b), dim=1)
+            return torch.cat([(query * key).sum(1, keepdim=True), query @ self.queue], 1) / 0.1
+
+    model: Any = Contrast()
+
+    def loss(i: int) -> Tensor:
+        x, _ = points(seed + i)
+        logits = model(x + 0.1 * torch.randn_like(x), x)
+        return F.cross_entropy(logits, torch.zeros(len(x), dtype=torch.long))
+
+    return train(model, loss)
+
+
+@healthy()
+def norm_without_weights_between_two_views(seed: int) -> Setup:
+    """As in Barlow Twins: a batch norm that has nothing to train is no teacher."""
+    model: Any = nn.ModuleDict({"encoder": mlp(16, 32, 8), "norm": nn.BatchNorm1d(8, affine=False)})
+
+    def loss(i: int) -> Tensor:
+        x, _ = points(seed + i)
+        a, b = (model["norm"](model["encoder"](x + 0.1 * torch.randn_like(x))) for _ in range(2))
+        return (a.T @ b / len(x) - torch.eye(8)).square().mean()
+
+    return train(model, loss, steps=12)
+
+
+@healthy()
+def large_first_steps_of_adagrad(seed: int) -> Setup:
+    """Its first step changes each weight by the whole learning rate; later ones are smaller, and the loss falls."""
+    model: Any = mlp(16, 32, 4)
+
+    def loss(i: int) -> Tensor:
+        x, labels = points(seed + i)
+        return F.cross_entropy(model(x), labels)
+
+    return train(model, loss, steps=6, optimizer=torch.optim.Adagrad(model.parameters(), lr=0.1))
+
+
+@healthy()
+def episodes_sorted_by_class(seed: int) -> Setup:
+    """Each batch of few-shot learning has all classes, in order."""
+    model: Any = mlp(16, 32, 4)
+
+    def loss(i: int) -> Tensor:
+        x, labels = points(seed + i)
+        order = labels.argsort()
+        return F.cross_entropy(model(x[order]), labels[order])
+
+    return train(model, loss, steps=8)
+
+
+@healthy()
+def likelihood_of_narrow_data(seed: int) -> Setup:
+    """Its negative falls far below zero, as densities may be large, but at a steady pace."""
+    model: Any = mlp(16, 32, 2)
+
+    def loss(i: int) -> Tensor:
+        mean, log_std = model(points(seed + i)[0]).chunk(2, 1)
+        return (log_std + 0.5 * ((0.001 - mean) / log_std.exp()).square()).sum()
+
+    return train(model, loss, steps=40)

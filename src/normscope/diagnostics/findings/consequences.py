@@ -25,11 +25,17 @@ CONSEQUENCES: dict[str, frozenset[str]] = {
     "update-too-small": frozenset({"clipping-always", "loss-scaled", "vanishing-gradients", "weights-unchanged"}),
     "optimizer-eps-dominates": frozenset({"loss-scaled", "clipping-always", "vanishing-gradients"}),
     "zero-gradient": _NO_GRADIENTS,
+    "attention-uniform": frozenset({"attention-mask"}),
+    "positions-unused": frozenset({"no-gradient"}),
+    "dead-units": frozenset({"unscaled-input"}),
+    "abnormal-gain": frozenset({"unscaled-input"}),
     "no-gradient": frozenset({"graph-cut", "wrong-detach"}),
     "collapsed-output": _NO_SIGNAL,
-    "loss-above-chance": frozenset({"loss-rises", "loss-maximized", "logits-as-probabilities"}),
-    "update-too-large": frozenset({"summed-loss"}),
-    "exploded-weights": frozenset({"loss-maximized", "loss-rises", "summed-loss", "logits-as-probabilities"}),
+    "loss-above-chance": frozenset({"loss-rises", "loss-maximized", "logits-as-probabilities", "unscaled-input"}),
+    "update-too-large": frozenset({"summed-loss", "unscaled-input"}),
+    "exploded-weights": frozenset(
+        {"loss-maximized", "loss-rises", "summed-loss", "logits-as-probabilities", "unscaled-input", "negative-loss"}
+    ),
     "mixes-samples": frozenset(
         {"softmax-over-batch", "mixes-axes", "attention-softmax-axis", "input-changed-in-place"}
     ),

@@ -47,6 +47,11 @@ trains-on-padding: {padded:%} of the targets of the loss are padding (token {tok
 why: The model is rewarded for predicting padding after padding, which is easy, and hides how well it does otherwise.
 fix: ignore them: cross_entropy(logits, targets, ignore_index={token}), or set them to -100
 """)
+ORDERED = FindingKind("""
+sorted-batches: the data is sorted by label: labels never decrease over {batches} batches with {classes} classes
+why: Each batch has samples of one or two classes only, so each step unlearns what the steps before it have learned.
+fix: shuffle the data: DataLoader(..., shuffle=True)
+""")
 SORTED = FindingKind("""
 sorted-batches: all samples of a batch have the same label, in each of {batches} batches with {classes} classes
 why: Each step teaches the model to predict a single class, and the next step a different one.
@@ -136,3 +141,5 @@ def check_targets(view: RecordView) -> Iterator[Finding]:
         yield PADDING.found_in("", {"padded": inputs.padded_targets}, token=inputs.padding)
     if inputs.single_class_batches > MIN_REPEATED and inputs.classes >= MIN_CLASSES:
         yield SORTED.found_in("", {"batches": inputs.single_class_batches, "classes": inputs.classes})
+    if inputs.ordered_batches > MIN_REPEATED and inputs.classes >= MIN_CLASSES:
+        yield ORDERED.found_in("", {"batches": inputs.ordered_batches, "classes": inputs.classes})

@@ -68,6 +68,12 @@ why: Each position sees the token that it has to predict, so the model learns to
 generated text repeats one token.
 fix: predict the next token: logits[:, :-1] against tokens[:, 1:]
 """)
+SHIFTED_TWICE = FindingKind("""
+targets-shifted-twice: the target of each token is not the next one but that after it, in {calls} calls of {call}
+why: The labels are shifted before the model, which shifts them too, as the models of Hugging Face do. The model learns
+to skip every other token.
+fix: shift only once: labels=input_ids if the model computes the loss
+""")
 SMOOTHING = FindingKind("""
 label-smoothing-too-large: the labels of {call} are smoothed by {smoothing}
 why: Label smoothing of s spreads a probability of s evenly over all classes, and leaves 1 - s for the right one: less
@@ -227,11 +233,11 @@ def _constant(view: RecordView, index: int, loss: LossFunctionStats) -> Iterator
     """Targets that never vary, if the loss is all that is trained with, and its input is an output of the model.
 
     Losses of generated data, such as those of a discriminator or of a differential equation, have constant targets too,
-    but also other terms, or other losses of the same output.
+    but also other terms, or other losses of the same output. Contrastive losses put the positive first.
     """
     if loss.target_values != 1 or loss.targets < ENOUGH_TARGETS or loss.calls < ENOUGH_CALLS:
         return
-    if loss.source is None or loss.classes == 1:
+    if loss.source is None or loss.classes == 1 or (loss.function in CLASS_LOSSES and _chooses_first(view, loss)):
         return
     if loss.function not in (*CLASS_LOSSES, *_PROBABILITY_LOSSES, "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss",
                              "difference"):  # fmt: skip
@@ -243,9 +249,21 @@ def _constant(view: RecordView, index: int, loss: LossFunctionStats) -> Iterator
         yield CONSTANT.found_in("", {"targets": loss.targets, "line": loss.line}, call=describe_call(loss), value=value)
 
 
+def _chooses_first(view: RecordView, loss: LossFunctionStats) -> bool:
+    """Whether the first of several candidates is the right one: classes have a layer with a weight for each."""
+    layer = view.modules.get(loss.source or "")
+    return loss.target_max == 0 and (loss.scaled_cosines or layer is None or layer.linear_weight is None)
+
+
 def _equal(view: RecordView, loss: LossFunctionStats) -> Iterator[Finding]:
     if _equals_inputs(view, loss):
         yield EQUAL_INPUTS.found_in("", {"line": loss.line}, call=describe_call(loss))
+    others = [other for other in view.record.loss_functions if other is not loss]
+    if loss.calls_shifted_twice < max(2, MOSTLY * min(loss.calls, 16)) or loss.calls_shifted:
+        return
+    if not any(other.calls_shifted for other in others):  # which predicts several tokens
+        evidence = {"calls": loss.calls_shifted_twice, "line": loss.line}
+        yield SHIFTED_TWICE.found_in("", evidence, call=describe_call(loss))
 
 
 def _equals_inputs(view: RecordView, loss: LossFunctionStats) -> bool:

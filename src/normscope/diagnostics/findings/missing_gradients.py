@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from normscope.diagnostics.findings.finding import Finding, FindingKind, RecordView, check, zero_weights_fix
+from normscope.diagnostics.findings.units import is_all_dead
 from normscope.diagnostics.module_names import is_inside, module_ref, outermost_outside, parent_name
 from normscope.diagnostics.record import ModuleRecord, ParameterRecord
 from normscope.render.formatting import all_of
@@ -57,6 +58,8 @@ def check_missing_gradients(view: RecordView) -> Iterator[Finding]:
         kind, severity = (DETACHED, "warning") if _affects_loss(view, name) else (UNUSED_OUTPUT, "note")
         yield kind.found_in(name, {"parameters": len(inside)}, severity)
     for module in zero if not _is_zero_initialized(view) else ():
+        if _is_next_to_dead(view, module):
+            continue
         names = [parameter.name for parameter in module.parameters if _has_zero_gradient(parameter)]
         reason, fix = _why_zero(view, module, names)
         yield ZERO_GRADIENT.found_in(module, {"parameters": ", ".join(names)}, reason=reason, fix=fix)
@@ -71,6 +74,13 @@ def _explained_by_graph(view: RecordView) -> set[str]:
         else (parent_name(name) for cut in graph.cuts if cut.reason != "sample" for name in cut.parameters)
     )
     return {outermost_outside(view.names_with_gradient, name) for name in cut} | set(graph.unused if graph else ())
+
+
+def _is_next_to_dead(view: RecordView, module: ModuleRecord) -> bool:
+    """Whether units that are all dead, which another finding reports, feed the module or read its output."""
+    if any(name in view.modules and is_all_dead(view.modules[name]) for name in module.fed_by):
+        return True
+    return not module.has_zero_weights and any(map(is_all_dead, view.readers.get(module.name, [])))
 
 
 def _is_cut(view: RecordView, module: ModuleRecord) -> bool:

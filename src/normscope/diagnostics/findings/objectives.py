@@ -29,6 +29,12 @@ why: Predictions minus targets, without a square or absolute value, has no minim
 predictions move in one direction.
 fix: use F.mse_loss or F.l1_loss
 """)
+UNBOUNDED = FindingKind("""
+negative-loss: the loss{where} falls without bound, from {first} to {last} within {steps} steps
+why: A term of it has no minimum, so the model lowers it by making its outputs larger and larger.
+fix: check the sign of each term: that of a KL divergence is -0.5 * (1 + logvar - mu**2 - logvar.exp()); a critic needs
+a gradient penalty, clipping or spectral norm
+""")
 NEGATIVE = FindingKind("""
 negative-loss: {call} is {least}, but cannot be negative if its arguments are right
 why: The loss has no minimum where the model is right.
@@ -64,6 +70,10 @@ SMALL_STEP = 1e-3
 
 LARGE_STEP = 1.0
 """The same for large factors: ten times the largest rate in use for means."""
+
+UNBOUNDED_LOSS, UNBOUNDED_GROWTH = -1e4, 100.0
+"""A loss below this, whose last third is so many times its first: likelihoods and rewards change by far less in as few
+steps, and once they are that large, they grow by a constant amount per step at most."""
 
 STEADY = 0.6
 """Kendall's tau of a loss and its step. With 10 steps, a loss without trend exceeds it with probability 0.01, which
@@ -101,6 +111,8 @@ def check_objectives(view: RecordView) -> Iterator[Finding]:
                 yield from _trend(objective, loss)
             yield from _summed(objective, term, finite)
             yield from _scaled(objective, term)
+        elif len(finite) >= ENOUGH_VALUES:
+            yield from _unbounded(objective, finite)
         yield from _constant(view, objective)
 
 
@@ -124,7 +136,7 @@ def _maximized(
     if factor is None or factor == 0:
         return
     if term.is_signed:
-        if loss.function == "difference" and values[-1] < 0 and not term.is_weighted:
+        if loss.function == "difference" and min(values) < 0 and not term.is_weighted:
             yield SIGNED.found_in("", {"last": values[-1], "line": objective.line}, where=in_line(objective.line))
         return
     is_likelihood = loss.function in ("log_likelihood", "similarity")
@@ -154,6 +166,14 @@ def _trend(objective: ObjectiveStats, loss: LossFunctionStats) -> Iterator[Findi
     first, last = fmean(values[:third]), fmean(values[-third:])
     if 0 < 2 * first < last and _kendall(values) >= STEADY:
         yield RISES.found_in("", {"first": first, "last": last, "steps": len(values)}, where=in_line(objective.line))
+
+
+def _unbounded(objective: ObjectiveStats, values: list[float]) -> Iterator[Finding]:
+    third = len(values) // 3
+    first, last = fmean(values[:third]), fmean(values[-third:])
+    if max(values[-third:]) < UNBOUNDED_LOSS and last < -UNBOUNDED_GROWTH * abs(first):
+        evidence = {"first": values[0], "last": values[-1], "steps": len(values), "line": objective.line}
+        yield UNBOUNDED.found_in("", evidence, where=in_line(objective.line))
 
 
 def _kendall(values: list[float]) -> float:

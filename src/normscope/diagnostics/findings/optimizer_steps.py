@@ -1,8 +1,8 @@
 """Optimizer steps: updates that are too large or too small, gradients that are never reset, and missing warmup."""
 
 import math
-from collections.abc import Iterator
-from statistics import median_high
+from collections.abc import Iterator, Sequence
+from statistics import fmean, median_high
 
 from normscope.diagnostics.findings.finding import Finding, FindingKind, RecordView, check
 from normscope.diagnostics.module_names import common_parent, join_names, parent_name
@@ -50,6 +50,13 @@ TOO_LARGE = 0.3
 rate, which is 0.05 for weights of std 0.02 and a learning rate of 0.001. A hundred steps of 0.3, even in random
 directions, would move a weight by three times its own rms."""
 
+OVERWRITES = 1.0
+"""From here on, a step leaves little of a weight, even if the loss falls."""
+
+FALLS = 0.9
+"""Last over first third of a positive loss that falls. The first steps from a small initialization, or of optimizers
+that start large, such as Adagrad, are often larger than `TOO_LARGE` and do no harm."""
+
 MIN_GAIN_CHANGE = 0.1
 """The layer's gain must change by this much too: a weight that starts at zero doubles in its second step."""
 
@@ -96,10 +103,16 @@ _Weight = tuple[ModuleRecord, ParameterRecord]
 def check_update_sizes(view: RecordView) -> Iterator[Finding]:
     updated = [(m, p) for m, p in view.matrices if p.update_ratio is not None]
     updated = [(m, p) for m, p in updated if p.in_optimizer is not False and p.has_nonzero_gradient]
-    yield from _too_large([(m, p) for m, p in updated if _ratio((m, p)) >= TOO_LARGE and _matters(p)], len(updated))
+    limit = OVERWRITES if _falls(view.record.loss_curve) else TOO_LARGE
+    yield from _too_large([(m, p) for m, p in updated if _ratio((m, p)) >= limit and _matters(p)], len(updated))
     steps = view.record.steps
     if any(step.lr > 0 and (step.peak_lr is None or step.lr >= WARMING_UP * step.peak_lr) for step in steps):
         yield from _too_small(max(step.lr for step in steps), [(m, p) for m, p in updated if p.update_ratio])
+
+
+def _falls(values: Sequence[float]) -> bool:
+    third = len(values) // 3
+    return third > 0 and 0 < fmean(values[-third:]) < FALLS * fmean(values[:third])
 
 
 def _ratio(weight: _Weight) -> float:

@@ -66,6 +66,14 @@ def check_units(view: RecordView) -> Iterator[Finding]:
                 yield finding
 
 
+def is_all_dead(module: ModuleRecord) -> bool:
+    """Whether `dead-units` reports that all units are dead."""
+    units = module.units
+    if units is None or not units.count or module.kind.lower() not in _ZERO_SLOPE_AT_ZERO:
+        return False
+    return units.dead == units.count and units.samples * units.count >= MIN_SAMPLES
+
+
 def _dead(view: RecordView, module: ModuleRecord, units: UnitStats) -> Finding | None:
     all_dead, fraction = units.dead == units.count, units.dead / units.count
     samples = units.samples * units.count if all_dead else units.samples

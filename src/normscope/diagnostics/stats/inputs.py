@@ -40,6 +40,7 @@ class InputsRecord:
         padded_targets: fraction of the targets of a loss that are padding, at positions of padding in the input.
         padding: the token.
         single_class_batches: batches of which all labels are equal, if those of all batches are.
+        ordered_batches: batches whose labels never decrease, within them and from one to the next, if all are so.
         classes: different labels among these.
         same_outputs: losses whose predictions are the same for all samples while targets differ, if all are.
     """
@@ -58,5 +59,6 @@ class InputsRecord:
     padded_targets: float = 0.0
     padding: int = 0
     single_class_batches: int = 0
+    ordered_batches: int = 0
     classes: int = 0
     same_outputs: int = 0

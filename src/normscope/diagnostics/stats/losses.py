@@ -39,6 +39,7 @@ class LossFunctionStats:
         ignored: number of ignored targets.
         calls_without_targets: calls in which all targets were ignored.
         calls_equal_to_input: calls in which the targets were the tokens that the model got.
+        calls_shifted, calls_shifted_twice: calls in which the target of each token was the next one, or that after it.
         token_length: length of these sequences.
         unreachable: the part of the targets' variance that lies outside of the bounds, on average.
         outside: fraction of targets outside of the bounds.
@@ -91,6 +92,8 @@ class LossFunctionStats:
     ignored: int = 0
     calls_without_targets: int = 0
     calls_equal_to_input: int = 0
+    calls_shifted: int = 0
+    calls_shifted_twice: int = 0
     token_length: int = 0
     unreachable: float = 0.0
     outside: float = 0.0

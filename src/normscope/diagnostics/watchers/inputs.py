@@ -70,6 +70,9 @@ class InputsWatcher(Watcher):
         self._minimum = float("inf")
         self._padding: Tensor | None = None
         self._labels: list[int | None] = []
+        self._order: list[int] = []
+        """The labels where they change, while each is at least the one before; then nothing more."""
+        self._is_ordered = True
         self._spreads: list[bool] = []
         self._changed = self._losses = 0
 
@@ -143,6 +146,8 @@ class InputsWatcher(Watcher):
         labels = set(self._labels)
         if None not in labels:
             record |= {"single_class_batches": len(self._labels), "classes": len(labels)}
+        elif self._is_ordered:
+            record |= {"ordered_batches": len(self._labels), "classes": len(self._order)}
         if self._spreads and all(self._spreads):
             record["same_outputs"] = len(self._spreads)
         self._lows = self._highs = None
@@ -239,7 +244,16 @@ class InputsWatcher(Watcher):
             if target.dim() == 1 and prediction.dim() == 2 and len(target) >= 2 * _MIN_ROWS:
                 is_single = bool((target == target[0]).all())
                 self._labels.append(int(target[0]) if is_single else None)
+                self._see_order(target)
             self._see_padding(call, target)
+
+    def _see_order(self, target: Tensor) -> None:
+        classes = target.unique_consecutive().tolist() if self._is_ordered else []
+        for label in classes:
+            if not self._order or label > self._order[-1]:
+                self._order.append(label)
+            elif label < self._order[-1]:
+                self._is_ordered = False
 
     def _see_padding(self, call: FunctionCall, target: Tensor) -> None:
         padding = self._padding

@@ -213,7 +213,7 @@ class ModeWatcher(Watcher):
             _take_dropped(unit)
             if unit.unused:
                 unit.next_interval()
-            if unit.depends:
+            if unit.depends and unit.parameters:
                 passes.append(_record(unit, module))
         self._units.clear()
         return {"modes": tuple(passes), "eval_dropouts": tuple(self._dropouts.values())}

@@ -101,13 +101,22 @@ class LossSites:
         kept = flat != ignore_index if ignore_index is not None else torch.ones_like(flat, dtype=torch.bool)
         equal = False
         for tokens in (reference() for reference in self._tokens):
-            if tokens is None or tokens.dim() < 2 or tokens.numel() != flat.numel() or tokens.device != flat.device:
+            if tokens is None or tokens.dim() < 2 or tokens.device != flat.device:
                 continue
-            rows, wanted = tokens.detach(), flat.view(tokens.shape)
-            if rows.shape[1] > 2 and float((rows[:, 1:] == wanted[:, :-1]).float().mean()) > 0.9:
+            rows = tokens.detach()
+            is_cut = rows.shape[1] > 1 and rows[:, :-1].numel() == flat.numel()  # without the last prediction
+            if rows.numel() != flat.numel() and not is_cut:
+                continue
+            rows = rows[:, :-1] if is_cut else rows
+            wanted, counts = flat.view(rows.shape), kept.view(rows.shape)[:, :-1]
+            if rows.shape[1] > 2 and float((rows[:, 1:] == wanted[:, :-1])[counts].float().mean()) > 0.9:
+                measures.count("calls_shifted")
                 return  # teacher forcing
+            twice = (rows[:, 2:] == wanted[:, :-2])[counts[:, :-1]]
+            if twice.numel() >= 32 and float(twice.float().mean()) > 0.99:
+                measures.count("calls_shifted_twice")
             matches = (rows == wanted).flatten()[kept]
-            if matches.numel() >= 32 and float(matches.float().mean()) >= 0.99:
+            if not is_cut and matches.numel() >= 32 and float(matches.float().mean()) >= 0.99:
                 equal = len(flat[kept].unique()) >= 4
                 measures.fields["token_length"] = int(rows.shape[1])
         measures.count("calls_equal_to_input", int(equal))
