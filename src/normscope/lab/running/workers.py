@@ -6,6 +6,7 @@ import re
 import signal
 import threading
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -112,6 +113,14 @@ class ProcessWorkers:
             process.join()
 
 
+def _stay_on_this_machine() -> None:
+    """Let Ray listen on the loopback interface, also if it was imported before and did not see the variable."""
+    with suppress(ImportError):
+        from ray._private import ray_constants
+
+        ray_constants.ENABLE_RAY_CLUSTER = False
+
+
 class RayWorkers:
     """Ray workers, on the cluster of RAY_ADDRESS or on this machine.
 
@@ -128,6 +137,8 @@ class RayWorkers:
             import ray as library
         except ImportError:
             raise ConfigError("Ray is not installed\nfix: pip install 'normscope[ray]', or omit --ray") from None
+        if not address:
+            _stay_on_this_machine()
         check_workers(count)
         ray: Any = library  # its type stubs are incomplete
         self._owns_ray = not ray.is_initialized()
