@@ -28,7 +28,6 @@ CONSEQUENCES: dict[str, frozenset[str]] = {
     "attention-uniform": frozenset({"attention-mask"}),
     "positions-unused": frozenset({"no-gradient"}),
     "dead-units": frozenset({"unscaled-input"}),
-    "abnormal-gain": frozenset({"unscaled-input"}),
     "no-gradient": frozenset({"graph-cut", "wrong-detach"}),
     "collapsed-output": _NO_SIGNAL,
     "loss-above-chance": frozenset({"loss-rises", "loss-maximized", "logits-as-probabilities", "unscaled-input"}),
