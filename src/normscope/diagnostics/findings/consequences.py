@@ -30,7 +30,7 @@ CONSEQUENCES: dict[str, frozenset[str]] = {
     "dead-units": frozenset({"unscaled-input"}),
     "no-gradient": frozenset({"graph-cut", "wrong-detach"}),
     "collapsed-output": _NO_SIGNAL,
-    "loss-above-chance": frozenset({"loss-rises", "loss-maximized", "logits-as-probabilities", "unscaled-input"}),
+    "loss-above-chance": frozenset({"loss-rises", "loss-maximized", "logits-as-probabilities"}),
     "update-too-large": frozenset({"summed-loss", "unscaled-input"}),
     "exploded-weights": frozenset(
         {"loss-maximized", "loss-rises", "summed-loss", "logits-as-probabilities", "unscaled-input", "negative-loss"}
