@@ -28,10 +28,9 @@ CONSEQUENCES: dict[str, frozenset[str]] = {
     "attention-uniform": frozenset({"attention-mask"}),
     "positions-unused": frozenset({"no-gradient"}),
     "dead-units": frozenset({"unscaled-input"}),
-    "abnormal-gain": frozenset({"unscaled-input"}),
     "no-gradient": frozenset({"graph-cut", "wrong-detach"}),
     "collapsed-output": _NO_SIGNAL,
-    "loss-above-chance": frozenset({"loss-rises", "loss-maximized", "logits-as-probabilities", "unscaled-input"}),
+    "loss-above-chance": frozenset({"loss-rises", "loss-maximized", "logits-as-probabilities"}),
     "update-too-large": frozenset({"summed-loss", "unscaled-input"}),
     "exploded-weights": frozenset(
         {"loss-maximized", "loss-rises", "summed-loss", "logits-as-probabilities", "unscaled-input", "negative-loss"}
