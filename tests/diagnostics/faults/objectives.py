@@ -223,7 +223,8 @@ def divergence_with_the_wrong_sign() -> Setup:
         mean, log_variance = model["encoder"](x).chunk(2, 1)
         output = model["decoder"](mean + torch.randn_like(mean) * (0.5 * log_variance).exp())
         divergence = -0.5 * (1 + log_variance - mean.square() - log_variance.exp()).sum(1).mean()
-        return F.mse_loss(output, x) - divergence
+        loss: Tensor = F.mse_loss(output, x) - divergence
+        return loss
 
     return train(model, loss, steps=52, optimizer=torch.optim.Adam(model.parameters(), lr=5e-3))
 

@@ -197,7 +197,7 @@ def positive_before_a_queue_of_negatives(seed: int) -> Setup:
             query = F.normalize(self.encoder(a), dim=1)
             with torch.no_grad():
                 key = F.normalize(self.encoder(b), dim=1)
-            return torch.cat([(query * key).sum(1, keepdim=True), query @ self.queue], 1) / 0.1
+            return torch.cat([(query * key).sum(1, keepdim=True), query @ self.get_buffer("queue")], 1) / 0.1
 
     model: Any = Contrast()
 
@@ -217,7 +217,8 @@ def norm_without_weights_between_two_views(seed: int) -> Setup:
     def loss(i: int) -> Tensor:
         x, _ = points(seed + i)
         a, b = (model["norm"](model["encoder"](x + 0.1 * torch.randn_like(x))) for _ in range(2))
-        return (a.T @ b / len(x) - torch.eye(8)).square().mean()
+        loss: Tensor = (a.T @ b / len(x) - torch.eye(8)).square().mean()
+        return loss
 
     return train(model, loss, steps=12)
 
@@ -254,6 +255,7 @@ def likelihood_of_narrow_data(seed: int) -> Setup:
 
     def loss(i: int) -> Tensor:
         mean, log_std = model(points(seed + i)[0]).chunk(2, 1)
-        return (log_std + 0.5 * ((0.001 - mean) / log_std.exp()).square()).sum()
+        loss: Tensor = (log_std + 0.5 * ((0.001 - mean) / log_std.exp()).square()).sum()
+        return loss
 
     return train(model, loss, steps=40)
