@@ -19,7 +19,7 @@ from normscope.diagnostics.record import ModuleRecord, XrayRecord
 from normscope.diagnostics.report.diff import render_diff
 from normscope.diagnostics.report.page import xray_page
 from normscope.diagnostics.report.terminal import render_rich, render_text
-from normscope.diagnostics.watchers import objectives
+from normscope.diagnostics.watchers.losses import objectives
 from normscope.inspection.xray import XrayResult
 from tests.diagnostics.made_records import findings, names, plain, seen, signal, strange_records, transformer
 

@@ -74,7 +74,7 @@ class RankExchange:
             text: str = self._store.get(f"{_PREFIX}/{rank}/{number}/{name}").decode()
         except RuntimeError:  # the store's timeout
             return None
-        return text
+        return text or None  # a key that is deleted meanwhile is empty
 
     def wait_for_readers(self, found: dict[int, int]) -> None:
         """Tell these ranks that they were read, and wait until the others have read this one."""
@@ -101,9 +101,10 @@ class RankExchange:
         """Return the number of the x-ray that a rank takes now; None if it takes none."""
         key = f"{_PREFIX}/open/{rank}"
         try:
-            return int(self._store.get(key)) if self._store.check([key]) else None
+            number = self._store.get(key) if self._store.check([key]) else b""
         except RuntimeError:  # deleted in between
             return None
+        return int(number) if number else None  # also empty if it was deleted in between
 
 
 def _wait_until(is_done: Callable[[], bool], seconds: float) -> None:
