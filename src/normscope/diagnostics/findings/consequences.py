@@ -8,17 +8,8 @@ _NO_GRADIENTS = frozenset(
     {"graph-cut", "no-targets", "softmax-over-one-output", "anchor-equals-positive", "loss-scaled"}
 )
 _NO_SIGNAL = frozenset(
-    [
-        *(
-            "dead-units",
-            "saturated-units",
-            "identical-units",
-            "norm-over-few-values",
-            "abnormal-gain",
-            "constant-input",
-        ),
-        *("vanishing-gradients", "vanishing-activations", "non-finite-output", "exploded-weights"),
-    ]
+    {"dead-units", "saturated-units", "identical-units", "norm-over-few-values", "abnormal-gain", "constant-input"}
+    | {"vanishing-gradients", "vanishing-activations", "non-finite-output", "exploded-weights"}
 )
 CONSEQUENCES: dict[str, frozenset[str]] = {
     "weights-unchanged": _NO_GRADIENTS | {"constant-loss", "zero-gradient"},
@@ -41,7 +32,7 @@ CONSEQUENCES: dict[str, frozenset[str]] = {
     "non-finite-output": frozenset({"no-targets"}),
     "no-targets": frozenset({"empty-batch"}),
 }
-"""For a finding, the findings that explain it."""
+"""For a finding, the findings that explain it, wherever in the model they are."""
 
 
 def without_consequences(found: Iterable[Finding]) -> list[Finding]:
